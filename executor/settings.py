@@ -1,0 +1,33 @@
+"""How the executor is set up: one frozen value, read from the daemon's configuration. Plain Python, no MLX."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """model: an mlx-lm model folder. Times in seconds."""
+
+    model: Path
+    max_context: int | None = None
+    max_batch: int = 8
+    max_queue: int = 64
+    prefill_chunk: int = 256
+    stall_after: float = 60.0
+    load_stall_after: float = 600.0
+    respawns: int = 3
+    respawn_window: float = 300.0
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the loaded model is, for the door: vocab_size is the width of its logits."""
+
+    vocab_size: int
+    context_length: int
+    model_type: str
+    weights_bytes: int
+    dtype: str
+    quantized: bool
+    batched: bool

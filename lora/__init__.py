@@ -1,0 +1,1 @@
+"""What happens to weights: scale table, adapter formats, per-row layers, merging, measured strength."""

@@ -1,0 +1,1 @@
+"""What is run around a daemon: models, doctor, bench, guardian, council, service."""

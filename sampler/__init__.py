@@ -1,0 +1,1 @@
+"""What happens to logits: keys, noise, filters, penalties, logprobs, speculative accept."""

@@ -1,0 +1,1 @@
+"""Text to ids and back: vocabulary, templates, detokenizer, stops, reasoning, tool calls. Never touches MLX."""
