@@ -61,9 +61,7 @@ def _spell(piece: str | bytes) -> str:
     return "".join(ALPHABET[byte] for byte in raw)
 
 
-def _head(
-    vocabulary: Vocabulary, width: int, follow: Mapping[int | None, Mapping[Piece, float]], top: float
-) -> Any:
+def _head(vocabulary: Vocabulary, width: int, follow: Mapping[int | None, Mapping[Piece, float]], top: float) -> Any:
     """lm_head whose column s gives the logits after id s; `None` is every id that is not named."""
     norm = math.sqrt(width)  # what RMSNorm makes of a one-hot vector
     head = np.full((width, width), FAR_BELOW / norm, np.float32)
@@ -163,18 +161,14 @@ def scripted(
     return folder
 
 
-def write_tokenizer(
-    folder: Path, vocabulary: Vocabulary, template: Any = CHATML, bos_first: bool = False
-) -> None:
+def write_tokenizer(folder: Path, vocabulary: Vocabulary, template: Any = CHATML, bos_first: bool = False) -> None:
     """tokenizer.json and tokenizer_config.json; a template of None leaves the model without one."""
     _write(folder / "tokenizer.json", _tokenizer(vocabulary, bos_first))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|bos|>", "eos_token": "<|eos|>",
         "clean_up_tokenization_spaces": False, "model_max_length": 4096,
     }  # fmt: skip
-    _write(
-        folder / "tokenizer_config.json", config if template is None else config | {"chat_template": template}
-    )
+    _write(folder / "tokenizer_config.json", config if template is None else config | {"chat_template": template})
 
 
 LLAMA = {
@@ -194,9 +188,7 @@ MAMBA = {
 }  # fmt: skip
 
 
-def random_model(
-    folder: Path, config: Mapping[str, Any] = LLAMA, *, seed: int = 0, scale: float = 0.3
-) -> Path:
+def random_model(folder: Path, config: Mapping[str, Any] = LLAMA, *, seed: int = 0, scale: float = 0.3) -> Path:
     """A small random model over the bytes-and-control vocabulary; it never ends by itself with high probability."""
     import importlib
 
