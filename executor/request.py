@@ -16,7 +16,7 @@ class Request:
     ids: prompt token ids, at least one, all inside the vocabulary. max_tokens: at least 1 (end token included).
     end_ids: a sampled id among these ends the choice with finish "stop". logprobs: None is off, k asks for the
     sampled token's own log-probability and the k most likely alternatives. deadline: `time.monotonic()` seconds.
-    adapter: name of a loaded adapter, or None for the base model.
+    adapter: name of a loaded adapter, or None for the base model. probe: health's own, admitted at once.
     """
 
     id: str
@@ -28,6 +28,7 @@ class Request:
     logprobs: int | None = None
     adapter: str | None = None
     deadline: float | None = None
+    probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,118 @@
+"""The batch of rows that decode together, one step ahead of what has been read back.
+
+Runs on the executor thread only. A step launches the next draw of every row before it reads the last one, so the
+device computes while Python hands out ids. A row joins with the last id of its prompt as its next input.
+"""
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from ..sampler.chain import Sampled, sample
+from ..sampler.keys import draw_keys
+from ..sampler.rows import RowSpec, SamplingRows
+from . import kv
+from .deltas import deltas_of
+from .request import Event
+from .sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A launched draw: the rows that it was made for, and its results, still being computed."""
+
+    rows: tuple[Sequence, ...]
+    sampled: Sampled
+
+
+class Batch:
+    """Rows in decode. `network(ids[B, 1], cache=layers) -> logits[B, 1, V]`."""
+
+    def __init__(self, network: Any, vocab_size: int, *, batched: bool = True) -> None:
+        self.network = network
+        self.vocab_size = vocab_size
+        self.batched = batched
+        self.rows: list[Sequence] = []
+        self.flight: Flight | None = None
+        self._layers: kv.Layers = []
+        self._inputs: mx.array | None = None
+        self._sampling: SamplingRows | None = None
+
+    @property
+    def idle(self) -> bool:
+        return not self.rows and self.flight is None
+
+    def join(self, rows: Rows[Sequence], layers: kv.Layers) -> None:
+        """Take prefilled rows that share one prompt. `layers`: its keys and values, copied for each row."""
+        self._shed()
+        inputs = mx.array([row.ids[-1] for row in rows], mx.uint32)
+        if not self.batched:
+            assert not self.rows and len(rows) == 1, "this model serves one row at a time"
+            self._layers = layers
+        elif self.rows:
+            kv.extend(self._layers, kv.merge([layers] * len(rows)))
+        else:
+            self._layers = kv.merge([layers] * len(rows))
+        self._inputs = inputs if not self.rows else mx.concatenate([self._inputs, inputs])
+        specs = [RowSpec(r.request.sampling, r.choice, r.request.ids, tuple(r.generated), r.request.logprobs) for r in rows]
+        if self._sampling is None:
+            self._sampling = SamplingRows(self.vocab_size, specs)
+        else:
+            self._sampling.extend(specs)
+        self.rows.extend(rows)
+
+    def step(self) -> list[Event]:
+        """Launch one draw for every row that wants more; return the events of the draw launched before it."""
+        self._shed()
+        landed, self.flight = self.flight, None
+        if self.rows:
+            self.flight = self._launch()
+        return deltas_of(landed.rows, landed.sampled) if landed else []
+
+    def _launch(self) -> Flight:
+        assert self._inputs is not None and self._sampling is not None
+        logits = self.network(self._inputs[:, None], cache=self._layers)[:, -1, :]
+        keys = draw_keys(
+            [row.request.sampling.seed for row in self.rows],
+            [row.choice for row in self.rows],
+            [row.launched for row in self.rows],
+        )
+        sampled = sample(logits, self._sampling, mx.array(keys))
+        self._sampling.record(sampled.ids)
+        mx.async_eval(sampled)
+        self._inputs = sampled.ids
+        for row in self.rows:
+            row.launched += 1
+        return Flight(tuple(self.rows), sampled)
+
+    def _shed(self) -> None:
+        """Drop the rows that want no further draw. Their last one may still be in flight."""
+        kept = [index for index, row in enumerate(self.rows) if row.wants_more]
+        if len(kept) == len(self.rows):
+            return
+        self.rows = [self.rows[index] for index in kept]
+        if not self.rows:
+            self._layers, self._inputs, self._sampling = [], None, None
+            return
+        assert self._inputs is not None and self._sampling is not None
+        kv.keep(self._layers, kept)
+        self._inputs = self._inputs[mx.array(kept)]
+        self._sampling.keep(kept)
+
+    def cancel(self, request_id: str, choice: int | None) -> None:
+        for row in self.rows:
+            if row.request.id == request_id and choice in (None, row.choice):
+                row.ended = True
+
+    def abandon(self) -> list[Sequence]:
+        """Drop every cache and the draw in flight; the rows that had not ended, rewound to what was delivered."""
+        flying = self.flight.rows if self.flight else ()
+        unfinished = [row for row in dict.fromkeys([*self.rows, *flying]) if not row.ended]
+        self.rows, self.flight = [], None
+        self._layers, self._inputs, self._sampling = [], None, None
+        for row in unfinished:
+            row.rewind()
+        return unfinished

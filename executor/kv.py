@@ -1,0 +1,64 @@
+"""The KV caches of rows, through mlx-lm's own cache classes: one row's layers, and the batch's layers made of them.
+
+Runs on the executor thread only.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+Layers = list[Any]
+"""One mlx-lm cache per layer (or group of layers) of the model."""
+
+BATCH_VERBS = ("merge", "filter", "extend", "extract")
+
+
+def make(network: Any) -> Layers:
+    """Empty caches for one row."""
+    return make_prompt_cache(network)
+
+
+def can_batch(layers: Layers) -> bool:
+    """Whether every layer's cache has a batched form with the verbs that rows joining and leaving need."""
+    return all(_batched_form(layer) for layer in layers)
+
+
+def _batched_form(layer: Any) -> bool:
+    inner = getattr(layer, "caches", None)
+    if inner is not None:
+        return all(_batched_form(cache) for cache in inner)
+    if not hasattr(layer, "merge"):
+        return False
+    try:
+        merged = layer.merge([layer])
+    except (AttributeError, NotImplementedError):
+        return False
+    return all(hasattr(merged, verb) for verb in BATCH_VERBS[1:])
+
+
+def merge(rows: Sequence[Layers]) -> Layers:
+    """The batch's layers made of single rows' layers, in their order. Copies: the rows' own stay usable."""
+    return [layers[0].merge(list(layers)) for layers in zip(*rows, strict=True)]
+
+
+def extend(batch: Layers, joining: Layers) -> None:
+    for ours, theirs in zip(batch, joining, strict=True):
+        ours.extend(theirs)
+
+
+def keep(batch: Layers, indices: Sequence[int]) -> None:
+    """Drop every row of the batch that is not among `indices`."""
+    kept = mx.array(list(indices))
+    for layer in batch:
+        layer.filter(kept)
+
+
+def extract(batch: Layers, index: int) -> Layers:
+    """One row's layers, copied out of the batch."""
+    return [layer.extract(index) for layer in batch]
+
+
+def arrays(layers: Layers) -> list[Any]:
+    return [layer.state for layer in layers]

@@ -1,0 +1,114 @@
+"""Loads an mlx-lm model folder, and says what was loaded.
+
+Runs on the executor thread only.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm.utils import dequantize_model, load_model
+
+from . import device, kv
+from .concrete import make_concrete
+from .errors import ModelLoadError
+from .settings import EngineSettings, ModelFacts
+
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
+UNSTATED_CONTEXT = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """The network and its facts. `network(ids[B, L], cache=layers) -> logits[B, L, V]`."""
+
+    network: Any
+    facts: ModelFacts
+
+
+def load(settings: EngineSettings, tick: Callable[[], None]) -> LoadedModel:
+    """Load the folder in the type that suits the device and make every array concrete.
+
+    Raises ModelLoadError with one line for the operator.
+    """
+    try:
+        network, config = load_model(settings.model, lazy=True, trust_remote_code=settings.trust_remote_code)
+        tick()
+        network, quantized = _suit_device(network)
+        network.eval()
+        _evaluate_by_parts(network, tick)
+        make_concrete(network)
+        return LoadedModel(network, _facts(network, config, settings, quantized))
+    except Exception as error:
+        raise ModelLoadError(f"{settings.model}: {_one_line(error)}") from error
+
+
+def _suit_device(network: Any) -> tuple[Any, bool]:
+    """On the CPU backend half types and quantised kernels are scalar: use float32 where memory allows it."""
+    quantized = any(hasattr(m, "bits") for _, m in network.named_modules())
+    if not device.on_cpu():
+        return network, quantized
+    if quantized and _float32_bytes(network) < 0.6 * device.total_memory():
+        network, quantized = dequantize_model(network), False
+    network.set_dtype(mx.float32)
+    return network, quantized
+
+
+def _float32_bytes(network: Any) -> int:
+    total = 0
+    for _, module in network.named_modules():
+        bits = getattr(module, "bits", None)
+        for name, value in module.items():
+            if isinstance(value, mx.array):
+                total += value.nbytes * 32 // bits if bits and name == "weight" else value.size * 4
+    return total
+
+
+def _evaluate_by_parts(network: Any, tick: Callable[[], None]) -> None:
+    """Layer by layer, so that loading a large model keeps a heartbeat."""
+    for _, module in network.named_modules():
+        own = [value for value in module.values() if isinstance(value, mx.array)]
+        if own:
+            mx.eval(own)
+            tick()
+
+
+def _facts(network: nn.Module, config: dict[str, Any], settings: EngineSettings, quantized: bool) -> ModelFacts:
+    layers = kv.make(network)
+    logits = network(mx.array([[0]]), cache=layers)
+    mx.eval(logits)
+    context = _context_length(config)
+    floats = [p.dtype for _, p in tree_flatten(network.parameters()) if mx.issubdtype(p.dtype, mx.floating)]
+    return ModelFacts(
+        vocab_size=logits.shape[-1],
+        context_length=min(context, settings.max_context or context),
+        model_type=str(config["model_type"]),
+        weights_bytes=sum(p.nbytes for _, p in tree_flatten(network.parameters())),
+        dtype=str(max(set(floats), key=floats.count)).removeprefix("mlx.core."),
+        quantized=quantized,
+        batched=kv.can_batch(layers),
+    )
+
+
+def _context_length(config: dict[str, Any]) -> int:
+    for part in (config, config.get("text_config") or {}):
+        for key in CONTEXT_KEYS:
+            value = part.get(key)
+            if isinstance(value, int) and value > 0:
+                return value
+    return UNSTATED_CONTEXT
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return config
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."

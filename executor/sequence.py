@@ -1,0 +1,38 @@
+"""One choice of one request while it is generated: the only mutable per-request object. It never leaves the thread.
+
+Runs on the executor thread only.
+"""
+
+from dataclasses import dataclass, field
+
+from .request import Request
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`generated` holds delivered ids; `launched` also counts the draw that is still in flight."""
+
+    request: Request
+    choice: int
+    generated: list[int] = field(default_factory=list)
+    launched: int = 0
+    cached_tokens: int = 0
+    ended: bool = False
+
+    @property
+    def ids(self) -> list[int]:
+        """Prompt and generated ids: what a row must have seen to continue from here."""
+        return [*self.request.ids, *self.generated]
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether another draw may still be launched for this row."""
+        return not self.ended and self.launched < self.request.max_tokens
+
+    def rewind(self) -> None:
+        """Forget the draw in flight: it will be made again, with the same key, hence with the same result."""
+        self.launched = len(self.generated)
+
+    def twin(self) -> "Sequence":
+        """A copy to try a step with, that leaves this one as it is."""
+        return Sequence(self.request, self.choice, list(self.generated), len(self.generated), self.cached_tokens)
