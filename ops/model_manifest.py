@@ -20,7 +20,7 @@ def file_sha256(path: Path) -> str:
 
 
 def seal(folder: Path, source: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Write the manifest of `folder`. source: where it came from; known: SHA-256 of files that need no second reading."""
+    """Write the manifest of `folder`. source: where it came from; known: SHA-256 of files already hashed."""
     files = {
         path.name: {
             "size": path.stat().st_size,

@@ -1,4 +1,4 @@
-"""The demo model for every test that needs a real one: pulled into the user's own cache, so a machine fetches it once."""
+"""The demo model for every test that needs a real one: pulled into the user's own cache, so once a machine."""
 
 from functools import cache
 from pathlib import Path
