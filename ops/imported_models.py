@@ -46,8 +46,7 @@ def import_file(gguf: Path, name: str | None = None, progress: Progress = silent
         raise ModelNotFound(f"there is no file {gguf}")
     if name == RESERVED:
         raise ModelUnsupported(f"{RESERVED!r} is the demo model's own name; choose another with --name")
-    progress("Reading the file", 0, None)
-    source = _source(gguf)
+    source = _source(gguf, progress)
     chosen = name or _free_name(gguf, source["sha256"])
     with locked(f"model-{chosen}"):
         target = named(chosen)
@@ -81,7 +80,7 @@ def _free_name(gguf: Path, sha256: str) -> str:
     return f"{plain}-{sha256[:8]}" if taken else plain
 
 
-def _source(gguf: Path) -> dict[str, str]:
+def _source(gguf: Path, progress: Progress) -> dict[str, str]:
     """What identifies the file: its SHA-256, not computed again for one that has not changed where it lies."""
     status = gguf.stat()
     place = {"path": str(gguf.resolve()), "size": str(status.st_size), "changed_ns": str(status.st_mtime_ns)}
@@ -89,4 +88,5 @@ def _source(gguf: Path) -> dict[str, str]:
         held = model_manifest.read(folder)
         if held and held["source"].items() >= place.items():
             return {**place, "sha256": held["source"]["sha256"]}
+    progress("Reading the file", 0, None)
     return {**place, "sha256": model_manifest.file_sha256(gguf)}
