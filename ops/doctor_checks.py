@@ -89,7 +89,6 @@ def device() -> Finding:
     used = mx.default_device()
     name = mx.device_info().get("device_name", "")
     mx.eval(mx.ones((8, 8)) @ mx.ones((8, 8)))
-    mx.clear_streams()
     detail = f"{used} {name}".strip()
     if sys.platform == "darwin" and used == mx.Device(mx.cpu):
         return Finding("device", "slow", detail, "MLX sees no GPU: macOS 14 or newer on Apple Silicon is needed")
