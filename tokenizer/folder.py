@@ -29,7 +29,8 @@ class Folder:
         """Read the small files of a model folder. Raises TokenizerError when one is not what it should be."""
         config = read_json(path / "tokenizer_config.json")
         model = read_json(path / "config.json")
-        text = model.get("text_config") if isinstance(model.get("text_config"), dict) else {}
+        nested = model.get("text_config")
+        text: dict[str, Any] = nested if isinstance(nested, dict) else {}
         generation = read_json(path / "generation_config.json")
         templates = {"default": override} if override is not None else _templates(path, config)
         return cls(
