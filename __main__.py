@@ -1,0 +1,83 @@
+"""The command line: `soloist serve | models | doctor`. A command's modules are imported only when it is called."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+
+COMMANDS = {
+    "serve": "serve a model over HTTP",
+    "models": "list, pull, import and remove models",
+    "doctor": "check this machine and installation",
+}
+Subparsers = Any  # argparse keeps the type private
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="soloist", description="An OpenAI-compatible inference daemon on MLX.")
+    parser.add_argument("--version", action="version", version=f"soloist {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    called = next((word for word in words if word in COMMANDS), None)
+    for name, help_text in COMMANDS.items():
+        if name != called:
+            subparsers.add_parser(name, help=help_text)
+        elif name == "serve":
+            _add_serve(subparsers)
+        else:
+            import_module(f".ops.{name}_command", __package__).add_parser(subparsers)
+    arguments = parser.parse_args(words)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    return run(arguments)
+
+
+def _add_serve(subparsers: Subparsers) -> None:
+    from .daemon.sources import add_flags
+
+    parser = subparsers.add_parser("serve", help=COMMANDS["serve"], allow_abbrev=False)
+    add_flags(parser)
+    parser.set_defaults(run=_serve)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from .daemon import exit_codes
+    from .daemon.config import ConfigError
+    from .daemon.sources import read_config, to_toml
+
+    try:
+        config = read_config(arguments, os.environ)
+    except ConfigError as error:
+        print(f"soloist: {error}", file=sys.stderr)
+        return exit_codes.CONFIGURATION
+    if arguments.print_config:
+        print(to_toml(config), end="")
+        return exit_codes.CLEAN
+    from .daemon.serve import run
+
+    return run(config, _find_model)
+
+
+def _find_model(reference: str) -> Path:
+    """The folder of a model, fetched first if need be. Raises CannotServe. Runs in a worker thread."""
+    from .daemon.start import CannotServe
+    from .ops.model_errors import ModelError
+    from .ops.model_store import check_folder, resolve
+    from .ops.progress import shown
+
+    try:
+        with shown() as progress:
+            folder = resolve(reference, progress=progress)
+        check_folder(folder)
+    except ModelError as error:
+        raise CannotServe(str(error), error.exit_code) from None
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

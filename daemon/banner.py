@@ -1,0 +1,58 @@
+"""What the operator sees of a start: that something is loading, and then one block with all that matters."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from .. import __version__
+from ..executor.blas import Blas
+from ..executor.health import Health
+from .config import Config
+from .served import Served
+
+MIB = 1024**2
+
+
+@contextmanager
+def loading(model: str) -> Iterator[None]:
+    """A spinner on a terminal, one line elsewhere."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(f"loading {model}"):
+            yield
+        return
+    print(f"loading {model} ...", file=sys.stderr, flush=True)
+    yield
+
+
+def base_url(config: Config, port: int) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(config.host, config.host)
+    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}/v1"
+
+
+def start_block(config: Config, port: int, served: Served, health: Health, blas: Blas, remark: str | None) -> str:
+    """URL, model, device, memory, BLAS, the executor's thread, and a line to paste into a shell."""
+    facts, url = served.facts, base_url(config, port)
+    kind = f"{facts.model_type}, {facts.dtype}{', quantised' if facts.quantized else ''}"
+    rows = [
+        ("URL", url),
+        ("model", f"{', '.join(served.names)} ({kind}, context {served.limits.context})"),
+        ("device", f"{health.device}, weights {facts.weights_bytes / MIB:,.0f} MiB"),
+        ("BLAS", blas.name if blas.remedy is None else f"{blas.name} - {blas.remedy}"),
+        ("executor", f"thread {health.thread} ({health.thread_id}), {health.stream}, generation {health.generation}"),
+        ("dice", f"{health.seed_state}"),
+        ("access", "API key required" if config.keys_required else "no API key, this machine only"),
+    ]
+    if remark:
+        rows.append(("remark", remark))
+    lines = [f"Soloist {__version__} is ready", *(f"  {name:<9} {value}" for name, value in rows), "  try it:"]
+    return "\n".join([*lines, f"  {curl_line(url, config.keys_required)}"])
+
+
+def curl_line(url: str, keyed: bool) -> str:
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
+    key = ' -H "Authorization: Bearer $SOLOIST_KEY"' if keyed else ""
+    return f"curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"

@@ -1,0 +1,100 @@
+"""The two endpoints that generate: read the body, go through the door, queue the job, answer whole or as a stream."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from urllib.parse import quote
+
+import orjson
+from aiohttp import web
+
+from ..executor.request import Progress
+from .body import read_body
+from .chunks import ChatChunks, CompletionChunks
+from .door import open_chat, open_completion
+from .errors import ApiError
+from .generation import Generation
+from .job import Job
+from .middleware import REQUEST_ID
+from .served import Served
+from .sse import DONE, EventStream
+from .state import DAEMON, Daemon
+from .whole import whole_answer
+
+log = logging.getLogger(__name__)
+
+
+async def chat_completions(request: web.Request) -> web.StreamResponse:
+    return await _answer(request, open_chat)
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    return await _answer(request, open_completion)
+
+
+async def _answer(request: web.Request, open_door: Callable[[bytes, Served], Job]) -> web.StreamResponse:
+    daemon = request.app[DAEMON]
+    served, engine = daemon.admit()
+    daemon.answering += 1
+    try:
+        raw = await read_body(request, daemon.config.max_body_bytes)
+        began = time.monotonic()
+        job = await asyncio.get_running_loop().run_in_executor(daemon.pool, open_door, raw, served)
+        del raw
+        async with Generation(job, engine, served.tokenizer, daemon.deadline()) as generation:
+            reply = _stream if job.stream else _whole
+            response = await reply(request, daemon, served, generation)
+            _log(request, job, generation, time.monotonic() - began)
+            return response
+    finally:
+        daemon.answering -= 1
+
+
+def _headers(job: Job) -> dict[str, str]:
+    headers = {"X-Soloist-Seed": str(job.sampling.seed)}
+    if job.ignored:
+        headers["X-Soloist-Ignored"] = ", ".join(quote(name[:64], safe="") for name in job.ignored[:32])
+    return headers
+
+
+async def _whole(request: web.Request, daemon: Daemon, served: Served, generation: Generation) -> web.StreamResponse:
+    answer = await whole_answer(generation, served.tokenizer)
+    return web.json_response(body=orjson.dumps(answer), headers=_headers(generation.job))
+
+
+async def _stream(request: web.Request, daemon: Daemon, served: Served, generation: Generation) -> web.StreamResponse:
+    job = generation.job
+    chunks = (ChatChunks if job.chat else CompletionChunks)(job, served.tokenizer)
+    remark = lambda: _remark(generation.progress)  # noqa: E731
+    events = EventStream(request, _headers(job), daemon.config.keepalive_every, remark)
+    try:
+        async with events:
+            async for piece in generation.pieces():
+                await events.send(chunks.chunk(piece))
+            if job.include_usage:
+                await events.send(chunks.usage(generation.usage()))
+            await events.send(DONE)
+    except ApiError as error:
+        if not events.started:
+            raise
+        await events.fail(error)
+    return await events.end()
+
+
+def _remark(progress: Progress | None) -> str:
+    """Where the request is, for a comment that people may read in a trace."""
+    if progress is None:
+        return ""
+    if progress.queued is not None:
+        return f"queued {progress.queued}"
+    return f"prefill {progress.done}/{progress.total}"
+
+
+def _log(request: web.Request, job: Job, generation: Generation, seconds: float) -> None:
+    if log.isEnabledFor(logging.INFO):
+        usage = generation.usage()
+        log.info(
+            "%s %s: %s prompt + %s new tokens in %.2f s",
+            request[REQUEST_ID], job.id, usage["prompt_tokens"], usage["completion_tokens"], seconds,
+        )  # fmt: skip

@@ -1,0 +1,125 @@
+"""Every setting of the daemon: one frozen value whose fields carry their own help, type and bounds.
+
+Flags, `SOLOIST_*` variables and the configuration file are read off these fields (see `sources`).
+"""
+
+import ipaddress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .kinds import Kind, choice, count, integer, path, seconds, size, switch, text, texts
+
+
+class ConfigError(Exception):
+    """A setting is wrong. The message names the setting and where its value came from."""
+
+
+def _setting(default: Any, kind: Kind, help: str, metavar: str | None = None, secret: bool = False) -> Any:
+    metadata = {"kind": kind, "help": help, "metavar": metavar, "secret": secret}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Times are in seconds, sizes in bytes, lengths in tokens."""
+
+    model: str = _setting("demo", text, "model folder, Hugging Face id, .gguf file, or alias", "MODEL")
+    served_model_name: tuple[str, ...] = _setting(
+        (), texts, "name under which the model is served; the first is what answers carry (repeatable)", "NAME"
+    )
+    host: str = _setting("127.0.0.1", text, "address to listen on; anything but loopback needs an API key")
+    port: int = _setting(3301, integer(0, 65535), "port to listen on; 0 picks a free one")
+    max_context: int | None = _setting(None, count, "longest prompt plus answer, if shorter than the model's", "TOKENS")
+    max_batch: int = _setting(8, count, "choices that are generated at the same time", "ROWS")
+    max_queue: int = _setting(64, count, "requests that may wait; one more is answered 503", "REQUESTS")
+    prefill_chunk: int = _setting(256, count, "prompt tokens that are read between two decode steps", "TOKENS")
+    api_key: tuple[str, ...] = _setting(
+        (), texts, "key that clients must send as a bearer token (repeatable)", "KEY", True
+    )
+    api_key_file: Path | None = _setting(  # noqa: RUF009
+        None, path, "file with one key a line, as KEY or NAME:KEY", "FILE"
+    )
+    log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "how much is logged")
+    sampling_defaults: str = _setting(
+        "openai",
+        choice("openai", "model"),
+        "defaults of omitted sampling fields: the API's, or generation_config.json's",
+    )
+    chat_template: Path | None = _setting(  # noqa: RUF009
+        None, path, "Jinja file to use instead of the model's chat template", "FILE"
+    )
+    max_body_bytes: int = _setting(64 * 1024**2, size, "largest request body; suffixes KiB, MiB, GiB", "SIZE")
+    stall_after: float = _setting(60.0, seconds(0.1), "a step older than this while work is due: not ready", "SECONDS")
+    shutdown_grace: float = _setting(5.0, seconds(0), "how long running requests may finish after SIGTERM", "SECONDS")
+    request_timeout: float | None = _setting(None, seconds(0.001), "deadline of each request; default none", "SECONDS")
+    keepalive_every: float = _setting(5.0, seconds(0.01), "pause between keep-alive comments of a stream", "SECONDS")
+    cors_origin: tuple[str, ...] = _setting(
+        ("*",), texts, "web origin that may read answers; * is any, none is closed (repeatable)", "ORIGIN"
+    )
+    allowed_host: tuple[str, ...] = _setting(
+        (), texts, "further Host name to answer to, as a guard against DNS rebinding; * is any (repeatable)", "NAME"
+    )
+    exit_on_hang: bool = _setting(
+        False, switch, "end the process when the executor hangs, for its supervisor to restart"
+    )
+    trust_remote_code: bool = _setting(False, switch, "run Python code that comes with a model")
+
+    def __post_init__(self) -> None:
+        for check in (_guard_open_address, _guard_origins):
+            check(self)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost" or self.host.endswith(".localhost")
+
+    @property
+    def keys_required(self) -> bool:
+        return bool(self.api_key or self.api_key_file)
+
+
+def _guard_open_address(config: Config) -> None:
+    if not config.loopback and not config.keys_required:
+        raise ConfigError(
+            f"host {config.host!r} can be reached from other machines: set api_key or api_key_file, "
+            "or listen on 127.0.0.1"
+        )
+
+
+def _guard_origins(config: Config) -> None:
+    for origin in config.cors_origin:
+        if origin not in ("*", "none") and "://" not in origin:
+            raise ConfigError(f"cors_origin {origin!r} is not an origin such as https://app.example, nor * or none")
+        if origin in ("*", "none") and len(config.cors_origin) > 1:
+            raise ConfigError(f"cors_origin {origin!r} cannot be combined with other origins")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of `Config` as the sources see it."""
+
+    name: str
+    kind: Kind
+    help: str
+    metavar: str | None
+    secret: bool
+    default: Any
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "SOLOIST_" + self.name.upper()
+
+
+def _settings() -> tuple[Setting, ...]:
+    return tuple(Setting(name=f.name, default=f.default, **f.metadata) for f in fields(Config))
+
+
+SETTINGS = _settings()

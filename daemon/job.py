@@ -1,0 +1,59 @@
+"""What a request asks for once it is through the door: checked, tokenised, ready for the executor."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..executor.request import Request
+from ..sampler.keys import SEED_MAX, SEED_MIN
+from ..sampler.params import SamplingParams
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """prompts: token ids, one entry a prompt. limits: most new tokens of each. `n` choices are made of each prompt.
+
+    logprobs: None is off; k asks for the k most likely alternatives of each token. ignored: names of unheard-of fields.
+    """
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    chat: bool
+    prompts: tuple[Ids, ...]
+    limits: tuple[int, ...]
+    sampling: SamplingParams
+    end_ids: frozenset[int]
+    n: int = 1
+    stops: tuple[str, ...] = ()
+    stream: bool = False
+    include_usage: bool = False
+    logprobs: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    ignored: tuple[str, ...] = ()
+
+    def requests(self, deadline: float | None) -> list[Request]:
+        """One executor request for each prompt.
+
+        Prompt j draws with seed + j, so that two equal prompts of one request do not get one and the same answer, and
+        each can be asked for again alone.
+        """
+        return [
+            Request(
+                id=f"{self.id}-{index}",
+                ids=ids,
+                max_tokens=limit,
+                sampling=replace(self.sampling, seed=_shift(self.sampling.seed, index)),
+                end_ids=self.end_ids,
+                n=self.n,
+                logprobs=self.logprobs,
+                deadline=deadline,
+            )
+            for index, (ids, limit) in enumerate(zip(self.prompts, self.limits, strict=True))
+        ]
+
+
+def _shift(seed: int, by: int) -> int:
+    return (seed - SEED_MIN + by) % (SEED_MAX - SEED_MIN + 1) + SEED_MIN

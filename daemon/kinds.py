@@ -1,0 +1,115 @@
+"""The types of settings: how each is read from a string (flag, environment) or a TOML value, and what it refuses."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """read: a string or TOML value to the field's value; raises ValueError with what would have been right.
+
+    many: the flag may be repeated, and an environment variable holds a comma-separated list.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    many: bool = False
+    choices: tuple[str, ...] = ()
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a non-empty string")
+    return value
+
+
+def _read_texts(value: Any) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) and item.strip() for item in items):
+        raise ValueError("a list of non-empty strings")
+    return tuple(item.strip() for item in items)
+
+
+def _read_path(value: Any) -> Path:
+    return Path(_read_text(value)).expanduser()
+
+
+def _read_switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise ValueError("true or false")
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    return int(value)
+
+
+def integer(low: int, high: int | None = None) -> Kind:
+    """A whole number within bounds."""
+    wanted = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
+
+    def read(value: Any) -> int:
+        try:
+            number = _whole(value)
+        except ValueError:
+            raise ValueError(wanted) from None
+        if number < low or (high is not None and number > high):
+            raise ValueError(wanted)
+        return number
+
+    return Kind("integer", read)
+
+
+def seconds(low: float) -> Kind:
+    """A finite number of seconds, at least `low`."""
+
+    def read(value: Any) -> float:
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise ValueError
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or number < low:
+            raise ValueError(f"a number of seconds, at least {low:g}")
+        return number
+
+    return Kind("seconds", read)
+
+
+_UNITS = {"": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
+
+
+def _read_size(value: Any) -> int:
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip(), re.IGNORECASE)
+    if isinstance(value, bool) or not match or match[2].upper() not in _UNITS or int(match[1]) < 1:
+        raise ValueError("a number of bytes, such as 1048576 or 64MiB")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def choice(*names: str) -> Kind:
+    """One of a few words."""
+
+    def read(value: Any) -> str:
+        if value not in names:
+            raise ValueError("one of " + ", ".join(names))
+        return str(value)
+
+    return Kind("choice", read, choices=names)
+
+
+text = Kind("text", _read_text)
+texts = Kind("texts", _read_texts, many=True)
+path = Kind("path", _read_path)
+switch = Kind("switch", _read_switch)
+count = integer(1)
+size = Kind("size", _read_size)

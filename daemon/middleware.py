@@ -1,0 +1,88 @@
+"""Around every handler: request ids, the guards, OPTIONS, and the one place where errors become answers."""
+
+import logging
+import re
+import uuid
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from .. import __version__
+from . import cors, guard
+from .errors import ApiError, Internal, NotFound, WrongMethod
+from .state import DAEMON, Daemon
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+REQUEST_ID = "request_id"
+SERVER = f"soloist/{__version__}"
+_SANE_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+
+
+def error_response(error: ApiError) -> web.Response:
+    return web.Response(
+        status=error.status, body=error.body(), headers={**error.headers, "Content-Type": "application/json"}
+    )
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Outermost: whatever goes wrong further in is answered in OpenAI's shape."""
+    asked = request.headers.get("X-Request-Id", "")
+    request[REQUEST_ID] = asked if _SANE_ID.fullmatch(asked) else "req_" + uuid.uuid4().hex
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return error_response(error)
+    except web.HTTPException as error:
+        return error_response(_from_aiohttp(error))
+    except ConnectionError:
+        raise
+    except Exception:
+        log.exception("request %s failed: %s %s", request[REQUEST_ID], request.method, request.path)
+        if request.task.cancelling():
+            raise
+        return error_response(Internal())
+
+
+def _from_aiohttp(error: web.HTTPException) -> ApiError:
+    """Only the router raises these: no such path, or not with this method."""
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted({*error.allowed_methods, "OPTIONS"}))
+        return WrongMethod(f"This path does not take {error.method[:20]}; it takes {allowed}.", allowed)
+    if isinstance(error, web.HTTPNotFound):
+        return NotFound("There is nothing at this path.")
+    log.error("unexpected %s from the router", type(error).__name__)
+    return Internal()
+
+
+@web.middleware
+async def guard_callers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Host, then OPTIONS, which browsers send without a key, then Origin and key."""
+    daemon = request.app[DAEMON]
+    guard.check_host(request, daemon.config)
+    if request.method == "OPTIONS":
+        return cors.preflight(request, _allowed(request))
+    guard.check_origin(request, daemon.config)
+    guard.check_key(request, daemon.keys)
+    return await handler(request)
+
+
+def _allowed(request: web.Request) -> str:
+    """What the path takes; OPTIONS itself matches no route, so the router has gathered the others."""
+    fault = request.match_info.http_exception
+    methods = fault.allowed_methods if isinstance(fault, web.HTTPMethodNotAllowed) else set()
+    return ", ".join(sorted({*methods, "OPTIONS"}))
+
+
+def on_prepare(daemon: Daemon) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Headers of every response, added at the last moment at which a stream can still take them."""
+
+    async def add(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Server"] = SERVER
+        response.headers["X-Request-Id"] = request.get(REQUEST_ID, "")
+        cors.allow_origin(request.headers.get("Origin"), daemon.config, response.headers)
+        if daemon.draining:
+            response.force_close()
+
+    return add

@@ -1,0 +1,98 @@
+"""`soloist serve`: from a bound port to an exit code. HTTP answers from the first moment; the model comes later."""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from aiohttp import web
+
+from ..executor.blas import Blas, load_blas
+from . import exit_codes
+from .address import AddressError, bind
+from .app import make_app
+from .banner import start_block
+from .config import Config, ConfigError
+from .keys import read_keys
+from .leave import OVERTIME_S, Leaving, drain, end_now, no_later_than, watch_for_hang
+from .protocol import factory
+from .start import CannotServe, FindModel, load_model
+from .state import Daemon
+
+log = logging.getLogger(__name__)
+
+
+def run(config: Config, find: FindModel) -> int:
+    """Serve until a signal comes. `find` turns the model's reference into a folder; it may raise CannotServe.
+
+    Returns the exit code. What can be wrong with the configuration, the port or the model ends with one line.
+    """
+    logging.basicConfig(level=config.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        pool = ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 1)), thread_name_prefix="soloist-text")
+        daemon = Daemon(config, read_keys(config), pool)
+        with bind(config.host, config.port) as listener:
+            blas = load_blas()  # before anything imports MLX
+            return asyncio.run(_serve(daemon, find, listener, blas))
+    except ConfigError as error:
+        return _give_up(str(error), exit_codes.CONFIGURATION)
+    except AddressError as error:
+        return _give_up(str(error), exit_codes.PORT_TAKEN)
+    except CannotServe as error:
+        return _give_up(str(error), error.exit_code)
+
+
+def _give_up(message: str, code: int) -> int:
+    print(f"soloist: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    return code
+
+
+async def open_http(daemon: Daemon, listener: socket.socket) -> tuple[web.AppRunner, asyncio.Server, web.Server]:
+    """Answer HTTP on a bound socket."""
+    runner = web.AppRunner(make_app(daemon), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    server = runner.server
+    assert server is not None
+    return runner, await asyncio.get_running_loop().create_server(factory(server), sock=listener), server
+
+
+async def _serve(daemon: Daemon, find: FindModel, listener: socket.socket, blas: Blas) -> int:
+    config = daemon.config
+    runner, accepting, server = await open_http(daemon, listener)
+    leaving = Leaving()
+    leaving.on_signals()
+    try:
+        code = await _until_leaving(daemon, find, leaving, listener.getsockname()[1], blas)
+        # A load cannot be interrupted, nor can a hanging step; and nobody waits for an answer from either.
+        hopeless = code != exit_codes.CLEAN or daemon.served is None
+        if hopeless:
+            daemon.draining = True
+            end_now(code)
+        no_later_than(config.shutdown_grace + OVERTIME_S, code)
+        if not await drain(daemon, server, config.shutdown_grace):
+            end_now(code)
+        return code
+    finally:
+        accepting.close()
+        await runner.cleanup()
+        daemon.pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def _until_leaving(daemon: Daemon, find: FindModel, leaving: Leaving, port: int, blas: Blas) -> int:
+    """Load, announce, and wait. Raises CannotServe when the load fails."""
+    starting = asyncio.create_task(load_model(daemon, find))
+    waiting = asyncio.create_task(leaving.wait())
+    await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if waiting.done():
+        return waiting.result()
+    await starting
+    assert daemon.served is not None and daemon.engine is not None
+    block = start_block(daemon.config, port, daemon.served, daemon.health(), blas, daemon.engine.remark)
+    print(block, flush=True)
+    watch = asyncio.create_task(watch_for_hang(daemon, leaving)) if daemon.config.exit_on_hang else None
+    code = await waiting
+    if watch is not None:
+        watch.cancel()
+    return code
