@@ -8,7 +8,8 @@ and bias for each 32 values here. GGUF's blocks (ggml-common.h) map onto it exac
     Q8_0   w = d * s, s signed  scale d, bias -128 d      8 bits, q = s + 128
 
 Every product is exact in float32 (11-bit half scales times at most 8 bits), hence scales and biases in float32:
-dequantising gives the very floats that ggml's own rule gives, and MLX's CPU kernels for half scales are far slower.
+dequantising gives the very floats that ggml's own rule gives (a zero may differ in sign where Q4_0's d is negative),
+and MLX's CPU kernels for half scales are far slower.
 """
 
 from dataclasses import dataclass

@@ -10,16 +10,14 @@ import jinja2
 import numpy as np
 import pytest
 from demo_model import demo_folder, demo_gguf
-from tokenizers import Tokenizer
-
 from soloist.executor.blas import load_blas
+from tokenizers import Tokenizer
 
 load_blas()  # before mlx
 
 import mlx.core as mx  # noqa: E402
 from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
 from mlx_lm.utils import dequantize_model, load_model  # noqa: E402
-
 from soloist.ops import gguf_import  # noqa: E402
 from soloist.ops.gguf_file import GgufFile  # noqa: E402
 from soloist.ops.gguf_llama import target_name  # noqa: E402
