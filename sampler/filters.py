@@ -35,11 +35,7 @@ def listed(scores: mx.array, keys: mx.array, group: Group) -> tuple[mx.array, mx
     best = mx.max(scores, axis=-1, keepdims=True)
     ids = order.top(scores, group.width)
     bits = heat(mx.take_along_axis(scores, ids, axis=-1), best, group)
-    rank = mx.arange(group.width)
-    bits = mx.where(rank < group.top_k, bits, -mx.inf)
-    mass = mx.power(2.0, bits)
-    kept = before(mass) < group.top_p * mx.sum(mass, axis=-1, keepdims=True)
-    bits = mx.where(kept | (rank == 0), bits, -mx.inf)
+    bits = leading(bits, group)
     drawn = mx.argmax(min_p(bits, bits + noise.token_noise(keys, ids), group), axis=-1, keepdims=True)
     return mx.take_along_axis(ids, drawn, axis=-1)[:, 0], best[:, 0]
 
@@ -86,14 +82,18 @@ def in_nucleus(bits: mx.array, ids: mx.array, top_p: mx.array) -> mx.array:
     return ((found > edge) | at_edge) & (found > -mx.inf)
 
 
+def leading(bits: mx.array, group: Group) -> mx.array:
+    """float32[G, K] scores in order -> the same, -inf where top_k or then top_p drops a token."""
+    rank = mx.arange(bits.shape[-1])
+    bits = mx.where(rank < group.top_k, bits, -mx.inf)
+    mass = mx.power(2.0, bits)
+    inside = mx.cumsum(mass, axis=-1, inclusive=False) < group.top_p * mx.sum(mass, axis=-1, keepdims=True)
+    return mx.where(inside | (rank == 0), bits, -mx.inf)
+
+
 def heat(scores: mx.array, best: mx.array, group: Group) -> mx.array:
     """Scores over temperature, in bits below the best token's: float32, at most 0."""
     return (scores - best) * group.sharpness
-
-
-def before(mass: mx.array) -> mx.array:
-    """float32[G, K] in order -> the mass of the tokens before each."""
-    return mx.cumsum(mass, axis=-1, inclusive=False)
 
 
 def min_p(bits: mx.array, noisy: mx.array, group: Group) -> mx.array:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 SEED_MIN = -(2**63)
 SEED_MAX = 2**64 - 1
@@ -22,8 +22,9 @@ DRAW_LIMIT = 2**40
 # What a draw is for: speculative decoding needs three draws that know nothing of each other.
 SAMPLE, DRAFT, ACCEPT, RESIDUAL = range(4)
 
-_GOLDEN = 0x9E3779B97F4A7C15
 _WORD = 2**64 - 1
+_GOLDEN, _FIRST, _SECOND = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_27, _30, _31 = map(np.uint64, (27, 30, 31))
 _requests = itertools.count(1)
 
 
@@ -51,35 +52,43 @@ def check_seed(value: object) -> int:
     return value
 
 
-def resolve_seed(value: int | None) -> int:
-    """The seed that a request runs under: the one it named, or a fresh one when it named none."""
-    return fresh_seed() if value is None else check_seed(value)
-
-
-def draw_keys(seeds: Sequence[int], choices: ArrayLike, draws: ArrayLike, purpose: int = SAMPLE) -> NDArray[np.uint32]:
+def draw_keys(
+    seeds: Sequence[int], choices: Sequence[int], draws: Sequence[int], purpose: int = SAMPLE
+) -> NDArray[np.uint32]:
     """uint32[B, 2]: the MLX keys of B draws.
 
     seeds: Python integers; choices: [B] in [0, 2**20); draws: [B] in [0, 2**40); purpose: 0..3. For one seed the
     keys of all draws differ by construction; between seeds two draws share a key with probability 2**-64.
     """
-    seed = np.array([int(seed) & _WORD for seed in seeds], dtype=np.uint64)
-    choice, draw = np.asarray(choices, dtype=np.uint64), np.asarray(draws, dtype=np.uint64)
-    if np.any(choice >= CHOICE_LIMIT) or np.any(draw >= DRAW_LIMIT):
-        raise ValueError("choice or draw index out of range")
-    place = (choice << np.uint64(42)) | (draw << np.uint64(2)) | np.uint64(purpose)
-    word = _mix(_mix(place) ^ _mix(seed + np.uint64(_GOLDEN)))
-    high, low = word >> np.uint64(32), word & np.uint64(0xFFFFFFFF)
-    return np.stack([high, low], axis=-1).astype(np.uint32)
+    return Dice(seeds, choices).keys(draws, purpose)
+
+
+class Dice:
+    """The part of B rows' keys that does not change from draw to draw, mixed once."""
+
+    def __init__(self, seeds: Sequence[int], choices: Sequence[int]) -> None:
+        if any(not 0 <= choice < CHOICE_LIMIT for choice in choices):
+            raise ValueError("choice index out of range")
+        self._seeds = _mix(np.array([check_seed(seed) & _WORD for seed in seeds], dtype=np.uint64) + _GOLDEN)
+        self._choices = np.array([choice << 42 for choice in choices], dtype=np.uint64)
+
+    def keys(self, draws: Sequence[int], purpose: int = SAMPLE) -> NDArray[np.uint32]:
+        """uint32[B, 2] for the draw indices [B]: the low word, then the high one."""
+        if any(not 0 <= draw < DRAW_LIMIT for draw in draws):
+            raise ValueError("draw index out of range")
+        places = self._choices | np.array([draw << 2 | purpose for draw in draws], dtype=np.uint64)
+        words: NDArray[np.uint64] = _mix(_mix(places) ^ self._seeds)
+        return words.astype("<u8", copy=False).view("<u4").reshape(-1, 2)
 
 
 def draw_key(seed: int, choice: int, draw: int, purpose: int = SAMPLE) -> tuple[int, int]:
     """One draw's key as two 32-bit words; the same words as `draw_keys`."""
-    high, low = draw_keys([seed], [choice], [draw], purpose)[0]
-    return int(high), int(low)
+    low, high = draw_keys([seed], [choice], [draw], purpose)[0]
+    return int(low), int(high)
 
 
 def _mix(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SplitMix64's finaliser: a bijection of 64-bit words in which each input bit flips about half the output."""
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
+    word = (word ^ (word >> _30)) * _FIRST
+    word = (word ^ (word >> _27)) * _SECOND
+    return word ^ (word >> _31)

@@ -12,14 +12,11 @@ constant to every token's noise, which no argmax sees, and powers of two are the
 import mlx.core as mx
 
 STEPS = 2**24
-LOWEST, HIGHEST = 1.0, float(STEPS - 1)
 
 
-def open_interval(uniform: mx.array) -> mx.array:
-    """float32 in [0, 1] of any shape -> k / 2**24 strictly inside (0, 1); k = floor, clamped to [1, 2**24 - 1]."""
-    # A cast to integers and back truncates, and is twice as fast as mx.floor on the CPU.
-    step = (uniform * STEPS).astype(mx.uint32).astype(mx.float32)
-    return mx.clip(step, LOWEST, HIGHEST) * (1.0 / STEPS)
+def open_interval(words: mx.array) -> mx.array:
+    """uint32 random words -> float32 k / 2**24 strictly inside (0, 1); k = the upper 24 bits, and 1 for 0."""
+    return mx.maximum((words >> 8).astype(mx.float32), 1.0) * (1.0 / STEPS)
 
 
 def gumbel(uniform: mx.array) -> mx.array:
@@ -29,7 +26,7 @@ def gumbel(uniform: mx.array) -> mx.array:
 
 def row_noise(keys: mx.array, width: int) -> mx.array:
     """uint32[B, 2] -> float32[B, width]: one independent noise a token, row b made from keys[b] alone."""
-    return gumbel(open_interval(_row_uniforms(keys, width)))
+    return gumbel(open_interval(random_words(keys, width)))
 
 
 def token_noise(keys: mx.array, ids: mx.array) -> mx.array:
@@ -40,10 +37,15 @@ def token_noise(keys: mx.array, ids: mx.array) -> mx.array:
     """
     first = keys[:, :1] ^ ids.astype(mx.uint32)
     second = mx.broadcast_to(mx.bitwise_invert(keys[:, 1:]), first.shape)
-    words = mx.stack([first, second], axis=-1).reshape(-1, 2)
-    return gumbel(open_interval(_row_uniforms(words, 1))).reshape(ids.shape)
+    token_keys = mx.stack([first, second], axis=-1).reshape(-1, 2)
+    return gumbel(open_interval(random_words(token_keys, 1))).reshape(ids.shape)
 
 
-def _row_uniforms(keys: mx.array, width: int) -> mx.array:
-    # `mx.random.uniform` refuses a batch of keys, but maps over one: each row equals its own single-key draw.
-    return mx.vmap(lambda key: mx.random.uniform(shape=(width,), key=key))(keys)
+def random_words(keys: mx.array, width: int) -> mx.array:
+    """uint32[B, 2] -> uint32[B, width] of Threefry-2x32 (Salmon et al. 2011), row b from keys[b] alone.
+
+    `split` hands out the generator's raw words, and maps over a batch of keys; `mx.random.uniform` refuses one, and
+    rounds words near 2**32 up to exactly 1 before it clamps.
+    """
+    pairs = (width + 1) // 2
+    return mx.vmap(lambda key: mx.random.split(key, pairs).reshape(-1)[:width])(keys)

@@ -23,7 +23,7 @@ def best(scores: mx.array) -> tuple[mx.array, mx.array]:
     tops = mx.max(tiles, axis=-1)
     block = mx.argmax(tops, axis=-1, keepdims=True)
     inside = mx.argmax(_gather(tiles, block), axis=-1, keepdims=True)
-    ids = mx.minimum(block * BLOCK + inside, scores.shape[-1] - 1)
+    ids = _inside(block * BLOCK + inside, scores.shape[-1])
     # argmax steps over a NaN; max does not.
     return ids, mx.max(tops, axis=-1, keepdims=True)
 
@@ -40,7 +40,7 @@ def top(scores: mx.array, count: int) -> mx.array:
     # Blocks are in order of id, so place in the gathered row keeps the order of ids.
     place = _top(_gather(tiles, chosen), count)
     block = mx.take_along_axis(chosen, place // BLOCK, axis=-1)
-    return mx.minimum(block * BLOCK + place % BLOCK, width - 1)
+    return _inside(block * BLOCK + place % BLOCK, width)
 
 
 def _top(scores: mx.array, count: int) -> mx.array:
@@ -51,6 +51,11 @@ def _top(scores: mx.array, count: int) -> mx.array:
         words = mx.partition(words, width - count, axis=-1)[:, width - count :]
     falling = -mx.sort(-words, axis=-1)
     return (width - 1 - (falling & 0xFFFFFFFF)).astype(mx.uint32)
+
+
+def _inside(ids: mx.array, width: int) -> mx.array:
+    # Only a row of -inf or NaN can point into the filling of the last block.
+    return mx.minimum(ids, width - 1) if width % BLOCK else ids
 
 
 def _ordered(scores: mx.array) -> mx.array:

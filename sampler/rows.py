@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from .keys import SAMPLE, draw_keys
+from .keys import SAMPLE, Dice
 from .params import SamplingParams
 from .penalties import Bias, History, penalised, token_counts
 from .plan import Group, plan
@@ -92,12 +92,13 @@ class Rows:
 
     def keys(self, draws: Sequence[int], purpose: int = SAMPLE) -> mx.array:
         """uint32[B, 2]: this step's keys. draws: [B], how many tokens each row has drawn before."""
-        seeds = [spec.params.seed for spec in self.specs]
-        choices = [spec.choice for spec in self.specs]
-        return mx.array(draw_keys(seeds, choices, draws, purpose))
+        return self._unused if self._unused is not None else mx.array(self._dice.keys(draws, purpose))
 
     def _arrange(self) -> None:
         params = [spec.params for spec in self.specs]
+        self._dice = Dice([row.seed for row in params], [spec.choice for spec in self.specs])
+        # Greedy rows make no noise.
+        self._unused = mx.zeros((len(params), 2), mx.uint32) if all(row.greedy for row in params) else None
         self.bias = Bias(params)
         self.groups: tuple[Group, ...] = plan(params, self.vocab_size)
         # Where row b stands when the groups are laid end to end; None when there is but one group.
@@ -110,7 +111,9 @@ class Rows:
         self.history = History(at, [self.specs[place].params for place in at], counts, prompt)
 
     def _check(self, spec: RowSpec) -> None:
-        ids = [*spec.prompt, *spec.generated, *(id for id, _ in spec.params.logit_bias)]
+        ids = [id for id, _ in spec.params.logit_bias]
+        if penalised(spec.params):
+            ids += [*spec.prompt, *spec.generated]
         if ids and not (min(ids) >= 0 and max(ids) < self.vocab_size):
             raise ValueError(f"token ids must be from 0 to {self.vocab_size - 1}")
         if not all(math.isfinite(bias) for _, bias in spec.params.logit_bias):
