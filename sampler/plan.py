@@ -33,8 +33,8 @@ class Group:
     """Rows of one kind. places: their rows in the batch; `at` is the same as an array, or None for the whole batch.
 
     sharpness: float32[G, 1], log2(e) / temperature, so that scores are in bits. top_k: int32[G, 1], the vocabulary
-    size when off. top_p: float32[G, 1]. floor: float32[G, 1], log2(min_p), or None when no row has a min_p.
-    width: how many tokens a row of this group looks at (listed, nucleus).
+    size when off. top_p: float32[G, 1], infinite when off, lest rounding cut the tail. floor: float32[G, 1],
+    log2(min_p), or None when no row has a min_p. width: how many tokens a row of this group looks at (listed, nucleus).
     """
 
     kind: Kind
@@ -77,7 +77,7 @@ def _group(kind: Kind, places: tuple[int, ...], rows: list[SamplingParams], batc
         at=None if len(places) == batch else mx.array(places, dtype=mx.int32),
         sharpness=_column([math.log2(math.e) / max(row.temperature, COLDEST) for row in rows]),
         top_k=mx.array(top_k, dtype=mx.int32)[:, None],
-        top_p=_column([row.top_p for row in rows]),
+        top_p=_column([row.top_p if np.float32(row.top_p) < 1 else math.inf for row in rows]),
         floor=_column(floors) if any(row.min_p for row in rows) else None,
         width=width,
     )

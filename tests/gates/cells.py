@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-
 from soloist.sampler.params import SamplingParams
 
 TEMPERATURES, TOP_KS, TOP_PS, MIN_PS = (0.3, 1.0, 1.7), (0, 2, 40), (1.0, 0.9, 0.1), (0.0, 0.05, 0.5)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-
 from soloist.sampler.params import SamplingParams
 
 from . import oracle
@@ -76,4 +75,4 @@ def _same_alone(logits: NDArray[np.float32], eight: list[SamplingParams], ids: N
     return [Check("one row draws what it draws among many", alone), Check("and so do eight", together)]
 
 
-assert VOCABULARY == LOGITS.size
+assert LOGITS.size == VOCABULARY

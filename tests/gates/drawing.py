@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
-
 from soloist.sampler import chain
 from soloist.sampler.params import SamplingParams
 from soloist.sampler.rows import Rows, RowSpec

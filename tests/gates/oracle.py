@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
 from soloist.sampler.params import SamplingParams
 
 Floats = NDArray[np.float64]
@@ -34,7 +33,7 @@ def distribution(scores: Floats, params: SamplingParams) -> Floats:
     total = weight[kept].sum()
     nucleus, mass = [], 0.0
     for id in kept:
-        if nucleus and mass >= params.top_p * total:
+        if params.top_p < 1 and nucleus and mass >= params.top_p * total:
             break
         nucleus.append(id)
         mass += weight[id]
