@@ -4,16 +4,14 @@ Runs on the executor thread only. A step launches the next draw of every row bef
 device computes while Python hands out ids. A row joins with the last id of its prompt as its next input.
 """
 
-from collections.abc import Sequence as Rows
+from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
 from ..sampler.chain import Sampled, sample
-from ..sampler.keys import draw_keys
-from ..sampler.rows import RowSpec, SamplingRows
+from ..sampler.rows import Rows, RowSpec
 from . import kv
 from .deltas import deltas_of
 from .request import Event
@@ -37,15 +35,16 @@ class Batch:
         self.batched = batched
         self.rows: list[Sequence] = []
         self.flight: Flight | None = None
+        self._landing: Flight | None = None
         self._layers: kv.Layers = []
         self._inputs: mx.array | None = None
-        self._sampling: SamplingRows | None = None
+        self._sampling: Rows | None = None
 
     @property
     def idle(self) -> bool:
         return not self.rows and self.flight is None
 
-    def join(self, rows: Rows[Sequence], layers: kv.Layers) -> None:
+    def join(self, rows: Several[Sequence], layers: kv.Layers) -> None:
         """Take prefilled rows that share one prompt. `layers`: its keys and values, copied for each row."""
         self._shed()
         inputs = mx.array([row.ids[-1] for row in rows], mx.uint32)
@@ -56,33 +55,28 @@ class Batch:
             kv.extend(self._layers, kv.merge([layers] * len(rows)))
         else:
             self._layers = kv.merge([layers] * len(rows))
-        self._inputs = inputs if not self.rows else mx.concatenate([self._inputs, inputs])
-        specs = [RowSpec(r.request.sampling, r.choice, r.request.ids, tuple(r.generated), r.request.logprobs) for r in rows]
+        self._inputs = inputs if self._inputs is None else mx.concatenate([self._inputs, inputs])
         if self._sampling is None:
-            self._sampling = SamplingRows(self.vocab_size, specs)
-        else:
-            self._sampling.extend(specs)
+            self._sampling = Rows(self.vocab_size)
+        self._sampling.add(spec_of(row) for row in rows)
         self.rows.extend(rows)
 
     def step(self) -> list[Event]:
         """Launch one draw for every row that wants more; return the events of the draw launched before it."""
         self._shed()
-        landed, self.flight = self.flight, None
-        if self.rows:
-            self.flight = self._launch()
-        return deltas_of(landed.rows, landed.sampled) if landed else []
+        # Until its events exist the landed draw stays known: if anything raises, `abandon` must find its rows.
+        self._landing = self.flight
+        self.flight = self._launch() if self.rows else None
+        events = deltas_of(self._landing.rows, self._landing.sampled) if self._landing else []
+        self._landing = None
+        return events
 
     def _launch(self) -> Flight:
         assert self._inputs is not None and self._sampling is not None
         logits = self.network(self._inputs[:, None], cache=self._layers)[:, -1, :]
-        keys = draw_keys(
-            [row.request.sampling.seed for row in self.rows],
-            [row.choice for row in self.rows],
-            [row.launched for row in self.rows],
-        )
-        sampled = sample(logits, self._sampling, mx.array(keys))
+        sampled = sample(logits, self._sampling, self._sampling.keys([row.launched for row in self.rows]))
         self._sampling.record(sampled.ids)
-        mx.async_eval(sampled)
+        mx.async_eval(sampled.arrays(), self._sampling.pending())
         self._inputs = sampled.ids
         for row in self.rows:
             row.launched += 1
@@ -109,10 +103,16 @@ class Batch:
 
     def abandon(self) -> list[Sequence]:
         """Drop every cache and the draw in flight; the rows that had not ended, rewound to what was delivered."""
-        flying = self.flight.rows if self.flight else ()
-        unfinished = [row for row in dict.fromkeys([*self.rows, *flying]) if not row.ended]
-        self.rows, self.flight = [], None
+        drawn = [row for flight in (self._landing, self.flight) if flight for row in flight.rows]
+        unfinished = [row for row in dict.fromkeys([*self.rows, *drawn]) if not row.ended]
+        self.rows, self.flight, self._landing = [], None, None
         self._layers, self._inputs, self._sampling = [], None, None
         for row in unfinished:
             row.rewind()
         return unfinished
+
+
+def spec_of(row: Sequence) -> RowSpec:
+    """The row as the sampler wants it."""
+    request = row.request
+    return RowSpec(request.sampling, row.choice, request.ids, row.generated, request.logprobs)

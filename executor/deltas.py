@@ -3,8 +3,10 @@
 Runs on the executor thread only.
 """
 
-from collections.abc import Sequence as Rows
+from collections.abc import Sequence as Several
+from typing import Any
 
+import mlx.core as mx
 
 from ..sampler.chain import Sampled
 from .request import Delta, Event, Failure, Finish, Logprobs
@@ -13,45 +15,60 @@ from .sequence import Sequence
 NO_DISTRIBUTION = "the model's logits for this request were not a distribution (NaN, or nothing allowed)"
 
 
-def deltas_of(rows: Rows[Sequence], sampled: Sampled) -> list[Event]:
+def deltas_of(rows: Several[Sequence], sampled: Sampled) -> list[Event]:
     """One event a row that is still open. Blocks until the draw has been computed."""
-    ids: list[int] = sampled.ids.tolist()
-    fine: list[bool] = sampled.ok.tolist()
+    ids, fine = _read(sampled.ids), _read(sampled.ok)
     logprobs = _LogprobTable(sampled) if any(row.request.logprobs is not None for row in rows) else None
     events: list[Event] = []
     for index, row in enumerate(rows):
-        if row.ended:
-            continue
-        if fine[index]:
-            events.append(_delta(row, ids[index], logprobs.row(index, row) if logprobs else ()))
-        else:
-            row.ended = True
-            events.append(Failure(row.request.id, "executor_failed", NO_DISTRIBUTION, row.choice))
+        if not row.ended:
+            told = logprobs.row(index, row) if logprobs else ()
+            events.append(_event(row, ids[index], told) if fine[index] else _fault(row))
+    # Rows change only now that nothing can fail any more: no token is counted that was not handed out.
+    for row, event in zip([row for row in rows if not row.ended], events, strict=True):
+        _settle(row, event)
     return events
 
 
-def _delta(row: Sequence, token: int, logprobs: tuple[Logprobs, ...]) -> Delta:
+def _event(row: Sequence, token: int, logprobs: tuple[Logprobs, ...]) -> Delta:
     request = row.request
     if token in request.end_ids:
-        row.ended = True
         return Delta(request.id, row.choice, (), (), "stop", token, row.cached_tokens)
-    row.generated.append(token)
-    finish: Finish | None = "length" if len(row.generated) >= request.max_tokens else None
-    row.ended = finish is not None
+    finish: Finish | None = "length" if len(row.generated) + 1 >= request.max_tokens else None
     return Delta(request.id, row.choice, (token,), logprobs, finish, None, row.cached_tokens)
+
+
+def _fault(row: Sequence) -> Failure:
+    return Failure(row.request.id, "executor_failed", NO_DISTRIBUTION, row.choice)
+
+
+def _settle(row: Sequence, event: Event) -> None:
+    match event:
+        case Delta(ids=ids, finish=finish):
+            row.generated += ids
+            row.ended = finish is not None
+        case _:
+            row.ended = True
+
+
+def _read(array: mx.array) -> list[Any]:
+    """Array to nested lists: here the thread waits for the device."""
+    values = array.tolist()
+    assert isinstance(values, list)
+    return values
 
 
 class _LogprobTable:
     """The draw's log-probabilities as plain lists, converted once for all rows."""
 
     def __init__(self, sampled: Sampled) -> None:
-        assert sampled.logprobs is not None
-        self.ids: list[int] = sampled.ids.tolist()
-        self.own: list[float] = sampled.logprobs.tolist()
+        assert sampled.logprob is not None
+        self.ids: list[int] = _read(sampled.ids)
+        self.own: list[float] = _read(sampled.logprob)
         self.top_ids: list[list[int]] | None = None
         self.top: list[list[float]] = []
         if sampled.top_ids is not None and sampled.top_logprobs is not None:
-            self.top_ids, self.top = sampled.top_ids.tolist(), sampled.top_logprobs.tolist()
+            self.top_ids, self.top = _read(sampled.top_ids), _read(sampled.top_logprobs)
 
     def row(self, index: int, row: Sequence) -> tuple[Logprobs, ...]:
         wanted = row.request.logprobs

@@ -76,8 +76,8 @@ class Life:
             pulse,
             outlet=lambda events: self._call(self._on_events, pulse, events),
             model=model,
-            loaded=lambda model, remark: self._call(self._on_load, model.facts, remark),
-            ended=ended,
+            on_load=lambda model, remark: self._call(self._on_load, model.facts, remark),
+            on_end=ended,
         )
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:

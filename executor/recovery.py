@@ -3,7 +3,8 @@
 Runs on the executor thread only.
 """
 
-from collections.abc import Callable, Sequence as Rows
+from collections.abc import Callable
+from collections.abc import Sequence as Several
 
 from . import kv
 from .batch import Batch
@@ -14,7 +15,7 @@ Verdicts = tuple[list[Sequence], list[tuple[Sequence, Exception]]]
 
 
 def put_rows_on_trial(
-    suspects: Rows[Sequence], new_batch: Callable[[], Batch], chunk: int, tick: Callable[[], None]
+    suspects: Several[Sequence], new_batch: Callable[[], Batch], chunk: int, tick: Callable[[], None]
 ) -> Verdicts:
     """Those that pass alone, and those that raise, with what they raised. The rows themselves are not advanced."""
     innocent: list[Sequence] = []
