@@ -142,12 +142,19 @@ async def test_a_fault_without_a_culprit_fails_nobody(llama: Path, monkeypatch: 
 
 
 async def test_a_dead_thread_is_replaced_and_says_so(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, fuse = Rounds.turn, [True]
+
+    def turn(self: Rounds) -> None:
+        if fuse:
+            fuse.clear()
+            raise SystemError("injected death")
+        real(self)
+
     request = ask("hello", 6, seed=5)
     async with running(llama) as engine:
         before = await answer(engine, request)
-        with monkeypatch.context() as patch:
-            patch.setattr(Rounds, "turn", die)
-            got = await answer(engine, ask("hello"))
+        monkeypatch.setattr(Rounds, "turn", turn)
+        got = await answer(engine, ask("hello"))
         assert got.failure and got.failure.kind == "executor_failed"
         await until(lambda: engine.health().ready)
         health = engine.health()
