@@ -76,7 +76,7 @@ class AdapterBank:
         return info
 
     def unload(self, name: str) -> bool:
-        """Forget the name at once and free the memory, or leave that to the last release. Returns whether it is freed."""
+        """Forget the name at once; free the memory now (returns True) or with the last release."""
         slot = self.slot(name)
         del self._slots[name]
         self._loaded[slot].retired = True

@@ -82,6 +82,8 @@ def _pair_trouble(pair: Pair, shape: ModuleShape | None) -> str:
         return "DoRA on experts is not supported"
     if pair.magnitude and pair.torch_layout and shape.kind == "embedding":
         return "PEFT's DoRA on embeddings is not supported"
+    if pair.bias and pair.magnitude:
+        return "DoRA with a bias of lora_B is not supported"
     if pair.bias and shape.kind != "linear" and shape.kind != "matrix":
         return "a bias of lora_B is supported on linear modules only"
     return ""

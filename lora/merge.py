@@ -95,14 +95,13 @@ def refuse_weak(report: StrengthReport, threshold: float) -> None:
 
 def _write(name: str, place: Place, change: Change, threshold: float, keep_dense: KeepDense) -> Written:
     module = place.module
+    change = _with_bias(name, module, change)
     new = replaced(module, change)
     parts = [
         _replaced_strength(name, module, new, parameter)
         for parameter in change.wholes
         if parameter not in PACKED or "weight" not in module
     ]
-    if change.low is not None and change.low.bias is not None:
-        _add_bias(new, change.low.factor * change.low.bias)
     if change.low is None and not any(parameter in PACKED for parameter in change.wholes):
         mx.eval(new.parameters())
         return Written(place, new, parts)
@@ -145,11 +144,15 @@ def _requantise(module: nn.Module, weight: mx.array) -> dict[str, mx.array]:
     }
 
 
-def _add_bias(module: nn.Module, extra: mx.array) -> None:
-    """The bias of lora_B. A layer without a bias of its own gets one."""
-    bias = module.get("bias")
-    wide = extra if bias is None else bias.astype(mx.float32) + extra
-    module["bias"] = wide.astype(float_type(module) if bias is None else bias.dtype)
+def _with_bias(name: str, module: nn.Module, change: Change) -> Change:
+    """The bias of lora_B becomes part of the layer's own, which must exist: a model folder cannot gain parameters."""
+    if change.low is None or change.low.bias is None:
+        return change
+    own = change.wholes.get("bias", module.get("bias"))
+    if own is None:
+        raise MisfitError(f"{name} has no bias that lora_B's could be merged into: serve the adapter unmerged", [name])
+    bias = own.astype(mx.float32) + change.low.factor * change.low.bias
+    return Change(change.low, {**change.wholes, "bias": bias})
 
 
 def _replaced_strength(name: str, module: nn.Module, new: nn.Module, parameter: str) -> ModuleStrength:

@@ -23,7 +23,8 @@ def read_mlx_lm(files: AdapterFiles) -> Adapter:
     modules, strangers = _by_module(files, style)
     if strangers:
         raise MisfitError(
-            f"not a tensor of a {style} adapter: {listing(strangers)} ({len(modules)} modules have their pair)", strangers
+            f"not a tensor of a {style} adapter: {listing(strangers)} ({len(modules)} modules have their pair)",
+            strangers,
         )
     pairs, problems = _pairs(files, modules, style)
     all_or_raise(problems)

@@ -13,7 +13,8 @@ class Pair:
     a, b: keys of the two halves; one each, or one per expert, to be stacked. torch_layout: the file holds
     (rank, inputs) and (outputs, rank) as PEFT does, else (inputs, rank) and (rank, outputs); a stack of experts that
     mlx-lm wrote is one tensor (experts, rank, inputs) and (experts, outputs, rank). For an embedding, `inputs` is its
-    number of ids. magnitude: DoRA's vector (Liu et al. 2024, arXiv:2402.09353), `magnitudes` long. bias: of B, added with the factor.
+    number of ids. magnitude: DoRA's vector (Liu et al. 2024, arXiv:2402.09353), `magnitudes` long. bias: of B, added
+    with the factor.
     """
 
     module: str
@@ -65,7 +66,7 @@ class Adapter:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        return tuple(sorted({part.module for part in (*self.pairs, *self.wholes)}))
+        return tuple(sorted({pair.module for pair in self.pairs} | {whole.module for whole in self.wholes}))
 
     @property
     def targets(self) -> tuple[str, ...]:

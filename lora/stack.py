@@ -47,7 +47,6 @@ def share_of(module: nn.Module, change: Change) -> Share:
             a = gain[:, None] * a
         else:
             b = b * gain
-            bias = None if bias is None else bias * gain
     share = Share(a, b, gain, bias, twin)
     mx.eval(share.arrays())
     return share

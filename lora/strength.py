@@ -5,6 +5,7 @@ W' the one that is served after it, and D the change that the trainer meant: fac
 the weights for DoRA and replaced parameters. 1 and 0 are perfect; the historic doubled scale reads 2.
 """
 
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ def measure(before: mx.array, after: mx.array, meant: mx.array) -> tuple[float |
     square = mx.sum(trained * trained)
     overlap, rest = mx.sum(served * trained), mx.sum(mx.square(served - trained))
     mx.eval(square, overlap, rest)
-    if square.item() == 0.0:
+    norm = float(square.item())  # type: ignore[arg-type]
+    if norm == 0.0:
         return None, None
-    return overlap.item() / square.item(), (rest.item() / square.item()) ** 0.5
+    return float(overlap.item()) / norm, math.sqrt(float(rest.item()) / norm)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -40,7 +41,7 @@ class Change:
 
 def load_changes(adapter: Adapter, fitted: Fitted) -> dict[str, Change]:
     """Read every tensor; all arrays are concrete. Raises MisfitError for a tensor that is not finite."""
-    raw = mx.load(str(adapter.files.weights))
+    raw = cast(dict[str, mx.array], mx.load(str(adapter.files.weights)))
     changes: dict[str, Change] = {}
     for pair in fitted.pairs:
         changes.setdefault(pair.module, Change()).low = _low_rank(pair, raw)
@@ -83,9 +84,7 @@ def _vector(key: str | None, raw: dict[str, mx.array]) -> mx.array | None:
     return None if key is None else raw[key].astype(mx.float32).reshape(-1)
 
 
-def target_weight(
-    module: nn.Module, change: Change, read: Callable[[nn.Module], mx.array] = dense_weight
-) -> mx.array:
+def target_weight(module: nn.Module, change: Change, read: Callable[[nn.Module], mx.array] = dense_weight) -> mx.array:
     """The weight that the trainer meant, float32: replaced if so asked, plus factor * B A, DoRA's rows rescaled."""
     weight = read(replaced(module, change)) if change.wholes else read(module)
     low = change.low
@@ -102,7 +101,8 @@ def replaced(module: nn.Module, change: Change) -> nn.Module:
     new = change.wholes.get("weight")
     if new is not None and "scales" in module and "scales" not in change.wholes:
         return dense_twin(module, new, {key: value for key, value in change.wholes.items() if key != "weight"})
-    twin = type(module).__new__(type(module))
+    kind: Any = type(module)
+    twin: nn.Module = kind.__new__(kind)
     twin.__dict__.update(module.__dict__)
     dict.update(twin, module)
     for name, value in change.wholes.items():
