@@ -20,7 +20,6 @@ from adapter_files import (
     mlx_tensors,
     peft_tensors,
     rescaled,
-    weights_of,
     write,
     write_mlx,
     write_peft,
@@ -109,9 +108,7 @@ def peft_rslora(folder: Path, weights: Weights) -> Weights:
 def peft_patterns(folder: Path, weights: Weights) -> Weights:
     special = f"model.layers.0.{QUERY}"
     factors = three(weights, ranks={special: 2})
-    write_peft(
-        folder, factors, 8, r=4, rank_pattern={"layers.0.self_attn.q_proj": 2}, alpha_pattern={"v_proj": 12}
-    )
+    write_peft(folder, factors, 8, r=4, rank_pattern={"layers.0.self_attn.q_proj": 2}, alpha_pattern={"v_proj": 12})
     own = {name: 4.0 if name == special else 3.0 if name.endswith("v_proj") else 2.0 for name in factors.modules}
     return merged(weights, factors, own)
 
@@ -133,7 +130,9 @@ def peft_named(folder: Path, weights: Weights) -> Weights:
 def peft_bfloat16(folder: Path, weights: Weights) -> Weights:
     factors = three(weights)
     write_peft(folder, factors, 8)
-    half = {key: mx.array(np.ascontiguousarray(value)).astype(mx.bfloat16) for key, value in peft_tensors(factors).items()}
+    half = {
+        key: mx.array(np.ascontiguousarray(value)).astype(mx.bfloat16) for key, value in peft_tensors(factors).items()
+    }
     mx.save_safetensors(str(folder / "adapter_model.safetensors"), half)
     rounded = {
         name: tuple(np.array(mx.array(half_).astype(mx.bfloat16).astype(mx.float32)) for half_ in pair)

@@ -83,9 +83,7 @@ def rescaled(weights: Weights, magnitudes: Mapping[str, Any]) -> Weights:
 def draw_magnitudes(weights: Weights, factors: Factors, seed: int = 5) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     lengths = {name: np.linalg.norm(weights[f"{name}.weight"], axis=1) for name in factors.modules}
-    return {
-        name: (value * random.uniform(0.7, 1.4, value.shape)).astype(np.float32) for name, value in lengths.items()
-    }
+    return {name: (value * random.uniform(0.7, 1.4, value.shape)).astype(np.float32) for name, value in lengths.items()}
 
 
 def write(folder: Path, config: Mapping[str, Any], name: str, tensors: Mapping[str, Any]) -> Path:
