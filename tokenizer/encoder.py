@@ -33,7 +33,7 @@ class Encoder:
     rest: the same after a control token, where SentencePiece vocabularies treat the first space otherwise.
     """
 
-    __slots__ = ("_added", "_literal", "_rest", "_whole", "controls", "full", "prefix")
+    __slots__ = ("_added", "_literal", "_rest", "_whole", "added_ids", "controls", "full", "prefix")
 
     def __init__(self, specification: Specification) -> None:
         """Raises TokenizerError when `tokenizers` refuses the specification."""
@@ -42,6 +42,7 @@ class Encoder:
         self._rest = _build(specification.rest) if specification.rest is not None else self._literal
         self._whole = self._literal if specification.plain_is_literal else self.full
         self._added = {token.content: (id, token) for id, token in self.full.get_added_tokens_decoder().items()}
+        self.added_ids = {text: id for text, (id, _) in self._added.items()}
         self.controls = Controls(specification.controls)
         self.prefix = specification.prefix if specification.prefix is not None else _prefix(self.full)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .answers import Answers
 from .detokenizer import ByteDetokenizer, Detokenizer, WholeDetokenizer
 from .encoder import Encoder
 from .errors import TemplateError, TokenizerError
@@ -24,7 +25,7 @@ class Tokenizer:
     what the tokenizer, config.json and generation_config.json name. registered: control tokens that the vocabulary
     holds but that the folder's own tokenizer never maps text to."""
 
-    def __init__(self, specification: Specification, folder: Folder) -> None:
+    def __init__(self, specification: Specification, folder: Folder, tool_parser: str | None = None) -> None:
         self._encoder = Encoder(specification)
         full = self._encoder.full
         self.vocab_size = 1 + max(full.get_vocab(with_added_tokens=True).values(), default=-1)
@@ -38,19 +39,21 @@ class Tokenizer:
             id for id, token in full.get_added_tokens_decoder().items() if token.special
         }  # fmt: skip
         self._pieces = Pieces(full, Recipe.read(specification.full.get("decoder"), specification.full["pre_tokenizer"]))
+        self._answers = Answers(folder.templates.values(), self._encoder.added_ids, tool_parser)
         self._templates = {name: _compiled(source) for name, source in folder.templates.items()}
 
     @classmethod
-    def load(cls, folder: Path, chat_template: str | None = None) -> "Tokenizer":
-        """Read a model folder. chat_template: Jinja source used in place of the folder's own.
+    def load(cls, folder: Path, chat_template: str | None = None, *, tool_parser: str | None = None) -> "Tokenizer":
+        """Read a model folder. chat_template: Jinja source used in place of the folder's own. tool_parser: how the
+        model writes calls, one of `tool_formats.names()`; None reads it off the template.
 
-        Raises TokenizerError when the folder holds no tokenizer that can be read.
+        Raises TokenizerError when the folder holds no tokenizer that can be read, or for an unknown tool_parser.
         """
         about = Folder.read(Path(folder), chat_template)
         file = about.path / "tokenizer.json"
         if not file.is_file():
             raise TokenizerError(f"{folder} holds no tokenizer.json")
-        return cls(read_specification(file, about), about)
+        return cls(read_specification(file, about), about, tool_parser)
 
     @property
     def has_chat_template(self) -> bool:
@@ -132,9 +135,21 @@ class Tokenizer:
         tools: list[dict[str, Any]] | None = None,
         prompt_ids: Sequence[int] = (),
     ) -> OutputText:
-        """The way back for one choice. A control token that is itself a stop string is seen as text."""
-        ids = {self._encoder.full.token_to_id(stop) for stop in stops}
-        return OutputText(self._detokenizer(self._hidden - ids), stops)
+        """The way back for one choice. chat: reasoning is told from content, and calls too when tools are offered.
+
+        prompt_ids: the rendered prompt, which may have opened the reasoning. A control token that is itself a stop
+        string is seen as text.
+        """
+        shown = {self._encoder.full.token_to_id(stop) for stop in stops}
+        parts = None
+        if chat:
+            parts, markup = self._answers.parts(tools, self._tail(prompt_ids))
+            shown |= markup
+        return OutputText(self._detokenizer(self._hidden - shown), stops, parts)
+
+    def _tail(self, prompt_ids: Sequence[int]) -> str:
+        """The end of a prompt as text, control tokens included."""
+        return b"".join(self._pieces[id] for id in prompt_ids[-16:]).decode(errors="replace")
 
     def _detokenizer(self, hidden: frozenset[int]) -> Detokenizer:
         if self._pieces.recipe.exact:
