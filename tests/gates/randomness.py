@@ -20,7 +20,7 @@ EXTREMES = np.array([0, 1, 255, 256, 511, 512, *range(2**32 - 512, 2**32)], dtyp
 
 def key_mixing(effort: Effort) -> list[Check]:
     """Keys differ between draws, choices, seeds, purposes and rows; fresh seeds differ and are never 0."""
-    seeds = [0, 1, -1, 2**53, keys.SEED_MIN, effort.seed]
+    seeds = [0, 1, -1, 2**53, keys.SEED_MIN, 2**40 + effort.seed]
     grid = [(seed, choice, step) for seed in seeds for choice in range(4) for step in range(500)]
     words = np.concatenate([keys.draw_keys(*zip(*grid, strict=True), purpose) for purpose in range(4)])
     bits = np.unpackbits(words.view(np.uint8)).mean()
