@@ -45,6 +45,11 @@ def pack(blocks: Array, type_name: str) -> Packed:
     """uint8 (rows, bytes of a row) of Q4_0, Q4_1 or Q8_0 blocks -> Packed."""
     size = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}[type_name]
     blocks = blocks.reshape(blocks.shape[0], -1, size)
+    with np.errstate(invalid="ignore"):
+        return _packed(blocks, type_name, size)
+
+
+def _packed(blocks: Array, type_name: str, size: int) -> Packed:
     scales = _half(blocks, 0)
     if type_name == "Q8_0":
         codes = blocks[:, :, 2:] ^ np.uint8(128)  # two's complement + 128
@@ -56,7 +61,7 @@ def pack(blocks: Array, type_name: str) -> Packed:
 
 
 def _half(blocks: Array, at: int) -> Array:
-    """The half float at byte `at` of each block, widened to float32: (rows, blocks)."""
+    """The half float at byte `at` of each block, widened to float32: (rows, blocks). NaN only in a damaged file."""
     return np.ascontiguousarray(blocks[:, :, at : at + 2]).view("<f2")[:, :, 0].astype(np.float32)
 
 

@@ -11,6 +11,7 @@ from .gguf_blocks import BITS, GROUP, Array, pack, unpack_floats
 from .gguf_file import GgufFile, GgufTensor
 from .gguf_llama import FREQUENCIES, llama_config, quantization, row_order, target_name
 from .gguf_tokenizer import end_ids, tokenizer, tokenizer_config
+from .model_errors import ModelDamaged
 from .progress import Progress, silent
 from .safetensors_file import Writer
 
@@ -26,11 +27,11 @@ def import_gguf(path: Path, folder: Path, progress: Progress = silent) -> dict[s
         config = llama_config(file)
         if packed := quantization(file):
             config["quantization"] = packed
-        ends = end_ids(file)
+        rebuilt, ends = tokenizer(file), end_ids(file)
         config["bos_token_id"] = file.metadata.get("tokenizer.ggml.bos_token_id")
         config["eos_token_id"] = ends[0] if len(ends) == 1 else ends
         _write_json(folder / "tokenizer_config.json", tokenizer_config(file, config))
-        tokenizer(file).save(str(folder / "tokenizer.json"))
+        rebuilt.save(str(folder / "tokenizer.json"))
         _write_json(folder / "generation_config.json", {"eos_token_id": ends})
         _write_json(folder / "config.json", config)
         return {"model.safetensors": _write_weights(file, folder / "model.safetensors", config, progress)}
@@ -78,6 +79,8 @@ def _converted(file: GgufFile, tensor: GgufTensor, config: dict[str, Any]) -> It
         yield name, floats if order is None else floats[order]
         return
     matrix = pack(blocks, tensor.type)
+    if not np.isfinite(matrix.scales).all() or not np.isfinite(matrix.biases).all():
+        raise ModelDamaged(f"{file.path} is damaged: {tensor.name} holds a scale that is not a number")
     if order is not None:
         matrix = matrix.rows(order)
     stem = name.removesuffix(".weight")

@@ -69,7 +69,7 @@ def llama_config(file: GgufFile) -> dict[str, Any]:
         raise ModelUnsupported(f"{file.path}: llama.rope.dimension_count is not the head size {head_dim}")
     embedding = _tensor(file, "token_embd.weight")
     biases = {name.split(".")[2][:4] for name in file.tensors if name.endswith(".bias") and name.startswith("blk.")}
-    theta = float(file.metadata.get("llama.rope.freq_base", 10000.0))
+    theta = _float(file, "rope.freq_base", 10000.0)
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -80,7 +80,7 @@ def llama_config(file: GgufFile) -> dict[str, Any]:
         "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
         "max_position_embeddings": _count(file, "context_length"),
-        "rms_norm_eps": _epsilon(file),
+        "rms_norm_eps": _float(file, "attention.layer_norm_rms_epsilon", 0.0),
         "rope_theta": theta,
         "rope_scaling": _rope_scaling(file, head_dim, theta),
         "vocab_size": embedding.shape[0],
@@ -130,11 +130,11 @@ def _count(file: GgufFile, key: str, default: int | None = None) -> int:
     return value
 
 
-def _epsilon(file: GgufFile) -> float:
-    """The file stores a float32; its shortest decimal is what the model's author wrote."""
-    value = file.metadata.get("llama.attention.layer_norm_rms_epsilon")
-    if not isinstance(value, float) or not 0 < value < 1:
-        raise ModelDamaged(f"{file.path} is damaged: llama.attention.layer_norm_rms_epsilon is {value!r}")
+def _float(file: GgufFile, key: str, default: float) -> float:
+    """A positive number. The file stores a float32; its shortest decimal is what the model's author wrote."""
+    value = file.metadata.get(f"llama.{key}", default)
+    if not isinstance(value, float | int) or not 0 < value < math.inf:
+        raise ModelDamaged(f"{file.path} is damaged: llama.{key} is {value!r}")
     return float(str(np.float32(value)))
 
 
@@ -146,6 +146,8 @@ def _tensor(file: GgufFile, name: str) -> GgufTensor:
 
 def _expect_every_tensor(file: GgufFile, config: dict[str, Any]) -> None:
     """Raises ModelDamaged unless each matrix is there and of the shape that the metadata promises."""
+    if config["num_hidden_layers"] > len(file.tensors):
+        raise ModelDamaged(f"{file.path} is damaged: {config['num_hidden_layers']} blocks, {len(file.tensors)} tensors")
     hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     shapes: dict[str, tuple[int, ...]] = {
@@ -165,7 +167,7 @@ def _expect_every_tensor(file: GgufFile, config: dict[str, Any]) -> None:
 def _rope_scaling(file: GgufFile, head_dim: int, theta: float) -> dict[str, Any] | None:
     """mlx-lm's `rope_scaling`. Raises ModelUnsupported for a kind that mlx-lm would not compute as llama.cpp does."""
     kind = file.metadata.get("llama.rope.scaling.type", "none")
-    factor = float(file.metadata.get("llama.rope.scaling.factor", file.metadata.get("llama.rope.scale_linear", 1.0)))
+    factor = _float(file, "rope.scaling.factor", _float(file, "rope.scale_linear", 1.0))
     if "llama.rope.scale_linear" in file.metadata and kind == "none":
         kind = "linear"
     if FREQUENCIES in file.tensors and kind == "none":

@@ -46,6 +46,7 @@ TURN_ENDS = (
 def tokenizer(file: GgufFile) -> Tokenizer:
     """Raises ModelUnsupported (tokenizer model or pre-tokenizer, named) or ModelDamaged."""
     kind = file.metadata.get("tokenizer.ggml.model")
+    _vocabulary(file)
     if kind == "gpt2":
         built = _byte_level(file)
     elif kind == "llama":
