@@ -15,6 +15,7 @@ from .files import read_json
 
 COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 RECEIPT = "merge_receipt.json"
+LEFT = ("config.json", "soloist-import.json", RECEIPT)  # written anew, or true of the base only
 
 
 def write_merged(
@@ -37,7 +38,7 @@ def write_merged(
     try:
         save_model(unfinished, model)
         for path in sorted(base.iterdir()):
-            kept = path.suffix in COPIED and path.name not in ("config.json", RECEIPT)
+            kept = path.suffix in COPIED and path.name not in LEFT
             if path.is_file() and kept and not path.name.endswith(".index.json"):
                 shutil.copy(path, unfinished / path.name)
         _write(unfinished / "config.json", merged_config(read_json(base / "config.json"), config, kept_dense))

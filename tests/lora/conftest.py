@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fast_blas  # noqa: F401  (sorts before mlx, as it must)
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
