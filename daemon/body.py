@@ -1,5 +1,9 @@
 """Reading a request's body: JSON only, within the limit, and 100 Continue only once the request may go on."""
 
+import asyncio
+import zlib
+from concurrent.futures import Executor
+
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
@@ -7,21 +11,40 @@ from aiohttp.web_protocol import RequestPayloadError
 from .errors import BadRequest, TooLarge, WrongExpectation, WrongMediaType
 
 CODINGS = ("identity", "gzip", "deflate")
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
-async def read_body(request: web.Request, most: int) -> bytes:
+async def read_body(request: web.Request, most: int, pool: Executor) -> bytes:
     """The bytes, decompressed. Raises ApiError; is cancelled when the client goes away half-way."""
-    _check_headers(request, most)
+    coding = _check_headers(request, most)
     await _continue(request)
     try:
-        return await request.read()
+        raw = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise _too_large(most) from None
     except (RequestPayloadError, HttpProcessingError):
-        raise BadRequest("The body is damaged: its framing or compression is broken.", code="invalid_body") from None
+        raise BadRequest("The body's framing is broken.", code="invalid_body") from None
+    if coding == "identity":
+        return raw
+    return await asyncio.get_running_loop().run_in_executor(pool, _unpack, raw, most)
 
 
-def _check_headers(request: web.Request, most: int) -> None:
+def _unpack(raw: bytes, most: int) -> bytes:
+    """Never makes more than `most` bytes of a small bomb."""
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        unpacked = unpacker.decompress(raw, most + 1)
+    except zlib.error:
+        raise BadRequest("The body's compression is broken.", code="invalid_body") from None
+    if len(unpacked) > most:
+        raise _too_large(most)
+    if not unpacker.eof:
+        raise BadRequest("The body's compression breaks off.", code="invalid_body")
+    return unpacked
+
+
+def _check_headers(request: web.Request, most: int) -> str:
+    """Returns the content coding."""
     if request.content_length is not None and request.content_length > most:
         raise _too_large(most)
     coding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -29,6 +52,7 @@ def _check_headers(request: web.Request, most: int) -> None:
         raise WrongMediaType(f"Content-Encoding must be one of {', '.join(CODINGS)}.")
     if "Content-Type" in request.headers and not _is_json(request):
         raise WrongMediaType("The body must be JSON: send the header 'Content-Type: application/json'.")
+    return coding
 
 
 def _is_json(request: web.Request) -> bool:

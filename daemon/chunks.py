@@ -30,7 +30,7 @@ class _Chunks:
             "system_fingerprint": job.fingerprint,
         }
         self._before = b"data: " + orjson.dumps(self._head)[:-1] + b',"choices":[{"index":'
-        self._after = b'}],"usage":null}\n\n' if job.include_usage else b"}]}\n\n"
+        self._after = b'}],"usage":null}\n\n' if job.wishes.include_usage else b"}]}\n\n"
 
     def _frame(self, index: int, members: bytes) -> bytes:
         return b"%b%d,%b%b" % (self._before, index, members, self._after)
@@ -104,7 +104,7 @@ class CompletionChunks(_Chunks):
 
     def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
         super().__init__(job, tokenizer)
-        self._legacy = [LegacyLogprobs(tokenizer) for _ in range(len(job.prompts) * job.n)]
+        self._legacy = [LegacyLogprobs(tokenizer) for _ in range(job.size)]
 
     def chunk(self, piece: Piece) -> bytes:
         """The events of one piece; empty while its text is held back."""

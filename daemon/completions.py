@@ -38,12 +38,12 @@ async def _answer(request: web.Request, open_door: Callable[[bytes, Served], Job
     served, engine = daemon.admit()
     daemon.answering += 1
     try:
-        raw = await read_body(request, daemon.config.max_body_bytes)
+        raw = await read_body(request, daemon.config.max_body_bytes, daemon.pool)
         began = time.monotonic()
         job = await asyncio.get_running_loop().run_in_executor(daemon.pool, open_door, raw, served)
         del raw
         async with Generation(job, engine, served.tokenizer, daemon.deadline()) as generation:
-            reply = _stream if job.stream else _whole
+            reply = _stream if job.wishes.stream else _whole
             response = await reply(request, daemon, served, generation)
             _log(request, job, generation, time.monotonic() - began)
             return response
@@ -52,7 +52,7 @@ async def _answer(request: web.Request, open_door: Callable[[bytes, Served], Job
 
 
 def _headers(job: Job) -> dict[str, str]:
-    headers = {"X-Soloist-Seed": str(job.sampling.seed)}
+    headers = {"X-Soloist-Seed": str(job.seed)}
     if job.ignored:
         headers["X-Soloist-Ignored"] = ", ".join(quote(name[:64], safe="") for name in job.ignored[:32])
     return headers
@@ -72,7 +72,7 @@ async def _stream(request: web.Request, daemon: Daemon, served: Served, generati
         async with events:
             async for piece in generation.pieces():
                 await events.send(chunks.chunk(piece))
-            if job.include_usage:
+            if job.wishes.include_usage:
                 await events.send(chunks.usage(generation.usage()))
             await events.send(DONE)
     except ApiError as error:

@@ -5,6 +5,7 @@ Runs in the worker threads of the pool: neither the event loop nor the executor 
 
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from ..sampler.keys import fresh_seed
 from ..tokenizer.errors import TemplateError
 from . import features, validate
 from .errors import BadRequest, ContextExceeded
-from .job import Ids, Job
+from .job import Ids, Job, Wishes
 from .messages import check_messages, check_tools
 from .prompts import read_prompts
 from .schemas import Body, ChatBody, CompletionBody, given
@@ -32,13 +33,13 @@ def open_chat(raw: bytes, served: Served) -> Job:
     chat: ChatBody = validate.typed(ChatBody, body)
     if chat.messages is UNSET or chat.messages is None:
         raise BadRequest("'messages' is required.", param="messages", code="missing_required_parameter")
-    messages = check_messages(chat.messages)
+    check_messages(chat.messages)
     choice = None if chat.tool_choice is UNSET else chat.tool_choice
     tools = check_tools(given(chat.tools, []), choice)
     logprobs = _chat_logprobs(chat)
-    draft = _common(chat, served)
-    ids = _render(served, messages, tools, given(chat.chat_template_kwargs, {}))
-    return _job(draft, served, (ids,), "messages", chat=True, logprobs=logprobs, tools=tools, ignored=ignored)
+    wishes = _wishes(chat, served)
+    ids = _render(served, chat.messages, tools, given(chat.chat_template_kwargs, {}))
+    return _job(wishes, served, (ids,), "messages", chat=True, logprobs=logprobs, tools=tools, ignored=ignored)
 
 
 def open_completion(raw: bytes, served: Served) -> Job:
@@ -47,16 +48,14 @@ def open_completion(raw: bytes, served: Served) -> Job:
     best_of = body.pop("best_of", None)
     ignored = features.screen(body, _COMPLETION_FIELDS, features.COMPLETION)
     completion: CompletionBody = validate.typed(CompletionBody, body)
-    draft = _common(completion, served)
-    if best_of is not None and (isinstance(best_of, bool) or best_of != draft["n"]):
+    wishes = _wishes(completion, served)
+    if best_of is not None and (isinstance(best_of, bool) or best_of != wishes.n):
         raise BadRequest("'best_of' other than 'n' is not supported.", param="best_of", code="unsupported_parameter")
     logprobs = None
     if completion.logprobs is not UNSET and completion.logprobs is not None:
         logprobs = validate.whole("logprobs", completion.logprobs, 0, validate.MOST_TOP_LOGPROBS)
-    prompts = read_prompts(completion.prompt, served.tokenizer, served.limits.vocabulary)
-    if len(prompts) > served.limits.prompts:
-        raise BadRequest(f"'prompt' may hold at most {served.limits.prompts} prompts.", param="prompt")
-    return _job(draft, served, prompts, "prompt", chat=False, logprobs=logprobs, ignored=ignored)
+    prompts = read_prompts(completion.prompt, served.tokenizer, served.limits)
+    return _job(wishes, served, prompts, "prompt", chat=False, logprobs=logprobs, ignored=ignored)
 
 
 def _parse(raw: bytes, served: Served) -> dict[str, Any]:
@@ -89,19 +88,17 @@ def _deeper(value: Any, depth: int) -> bool:
     return True
 
 
-def _common(body: Body, served: Served) -> dict[str, Any]:
-    """The fields of a job that both endpoints share. max_tokens is the client's own limit, or None."""
-    chosen = validate.seed(body)
+def _wishes(body: Body, served: Served) -> Wishes:
+    seed = validate.seed(body)
     sampling = validate.sampling(body, served.defaults, served.limits)
-    return {
-        "seed": fresh_seed() if chosen is None else chosen,
-        "sampling": sampling,
-        "n": validate.number_of_choices(body, served.limits),
-        "stops": validate.stops(body.stop),
-        "stream": given(body.stream, False),
-        "include_usage": validate.include_usage(body),
-        "max_tokens": validate.answer_limit(body),
-    }
+    return Wishes(
+        sampling=replace(sampling, seed=fresh_seed() if seed is None else seed),
+        n=validate.number_of_choices(body, served.limits),
+        stops=validate.stops(body.stop),
+        max_tokens=validate.answer_limit(body),
+        stream=given(body.stream, False),
+        include_usage=validate.include_usage(body),
+    )
 
 
 def _chat_logprobs(chat: ChatBody) -> int | None:
@@ -122,29 +119,25 @@ def _render(served: Served, messages: list[dict[str, Any]], tools: Any, kwargs: 
     try:
         return tuple(served.tokenizer.render(messages, tools, kwargs))
     except TemplateError as error:
-        raise BadRequest(error.message, param=error.param or "messages", code="template_error") from None
+        raise BadRequest(error.message, param=error.param or "messages", code="invalid_value") from None
 
 
-def _job(
-    draft: dict[str, Any], served: Served, prompts: tuple[Ids, ...], param: str, *, chat: bool, **more: Any
-) -> Job:
+def _job(wishes: Wishes, served: Served, prompts: tuple[Ids, ...], param: str, *, chat: bool, **own: Any) -> Job:
+    """Raises ContextExceeded. An answer is cut to what the context leaves."""
     context = served.limits.context
-    asked = draft.pop("max_tokens")
     for ids in prompts:
         if len(ids) >= context:
             raise ContextExceeded(len(ids), context, param)
-    left = [context - len(ids) for ids in prompts]
-    seed = draft.pop("seed")
+    asked = context if wishes.max_tokens is None else wishes.max_tokens
     return Job(
         id=("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex,
         created=int(time.time()),
         model=served.name,
         fingerprint=served.fingerprint,
         chat=chat,
+        wishes=wishes,
         prompts=prompts,
-        limits=tuple(left if asked is None else [min(asked, room) for room in left]),
+        limits=tuple(min(asked, context - len(ids)) for ids in prompts),
         end_ids=served.tokenizer.end_ids,
-        sampling=validate.with_seed(draft.pop("sampling"), seed),
-        **draft,
-        **more,
+        **own,
     )

@@ -24,7 +24,7 @@ class Generation:
         """Queues the job. Raises ApiError when the executor refuses any part of it."""
         self.job = job
         self.progress: Progress | None = None
-        self.choices = [_choice(job, tokenizer, index) for index in range(len(job.prompts) * job.n)]
+        self.choices = [_choice(job, tokenizer, index) for index in range(job.size)]
         self._streams: list[Stream] = []
         try:
             for request in job.requests(deadline):
@@ -51,7 +51,7 @@ class Generation:
             async for place, event in events:
                 match event:
                     case Delta():
-                        choice = self.choices[place * self.job.n + event.choice]
+                        choice = self.choices[place * self.job.wishes.n + event.choice]
                         if choice.done:
                             continue
                         piece = choice.take(event)
@@ -67,18 +67,18 @@ class Generation:
         """Tokens of the whole request; each prompt counts once, however many choices were made of it."""
         prompt = sum(len(ids) for ids in self.job.prompts)
         completion = sum(choice.tokens for choice in self.choices)
-        cached = sum(self.choices[first].cached for first in range(0, len(self.choices), self.job.n))
+        cached = sum(self.choices[first].cached for first in range(0, len(self.choices), self.job.wishes.n))
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": cached},
-            "completion_tokens_details": {"seed": self.job.sampling.seed},
+            "completion_tokens_details": {"seed": self.job.seed},
         }
 
 
 def _choice(job: Job, tokenizer: Tokenizer, index: int) -> Choice:
-    place = index // job.n
+    place = index // job.wishes.n
     ids = job.prompts[place] if job.chat else ()
-    output = tokenizer.output(job.stops, chat=job.chat, tools=job.tools, prompt_ids=ids)
-    return Choice(index, place, output, exact=bool(job.stops))
+    output = tokenizer.output(job.wishes.stops, chat=job.chat, tools=job.tools, prompt_ids=ids)
+    return Choice(index, place, output, exact=bool(job.wishes.stops))

@@ -11,8 +11,20 @@ Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a client may ask for on either endpoint. max_tokens: None is up to the context. sampling: seed resolved."""
+
+    sampling: SamplingParams
+    n: int = 1
+    stops: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """prompts: token ids, one entry a prompt. limits: most new tokens of each. `n` choices are made of each prompt.
+    """prompts: token ids, one entry a prompt. limits: most new tokens of each.
 
     logprobs: None is off; k asks for the k most likely alternatives of each token. ignored: names of unheard-of fields.
     """
@@ -22,17 +34,22 @@ class Job:
     model: str
     fingerprint: str
     chat: bool
+    wishes: Wishes
     prompts: tuple[Ids, ...]
     limits: tuple[int, ...]
-    sampling: SamplingParams
     end_ids: frozenset[int]
-    n: int = 1
-    stops: tuple[str, ...] = ()
-    stream: bool = False
-    include_usage: bool = False
     logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
     ignored: tuple[str, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        return self.wishes.sampling.seed
+
+    @property
+    def size(self) -> int:
+        """How many choices the answer has."""
+        return len(self.prompts) * self.wishes.n
 
     def requests(self, deadline: float | None) -> list[Request]:
         """One executor request for each prompt.
@@ -40,14 +57,15 @@ class Job:
         Prompt j draws with seed + j, so that two equal prompts of one request do not get one and the same answer, and
         each can be asked for again alone.
         """
+        sampling = self.wishes.sampling
         return [
             Request(
                 id=f"{self.id}-{index}",
                 ids=ids,
                 max_tokens=limit,
-                sampling=replace(self.sampling, seed=_shift(self.sampling.seed, index)),
+                sampling=replace(sampling, seed=_shift(sampling.seed, index)),
                 end_ids=self.end_ids,
-                n=self.n,
+                n=self.wishes.n,
                 logprobs=self.logprobs,
                 deadline=deadline,
             )

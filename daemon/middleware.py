@@ -14,7 +14,7 @@ from .state import DAEMON, Daemon
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-REQUEST_ID = "request_id"
+REQUEST_ID = web.RequestKey("request_id", str)
 SERVER = f"soloist/{__version__}"
 _SANE_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
@@ -83,6 +83,7 @@ def on_prepare(daemon: Daemon) -> Callable[[web.Request, web.StreamResponse], Aw
         response.headers["X-Request-Id"] = request.get(REQUEST_ID, "")
         cors.allow_origin(request.headers.get("Origin"), daemon.config, response.headers)
         if daemon.draining:
+            response.headers["Connection"] = "close"
             response.force_close()
 
     return add

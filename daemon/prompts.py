@@ -7,21 +7,24 @@ from msgspec import UNSET
 from ..tokenizer.tokenizer import Tokenizer
 from .errors import BadRequest
 from .job import Ids
+from .validate import Limits
 
 
-def read_prompts(value: Any, tokenizer: Tokenizer, vocabulary: int) -> tuple[Ids, ...]:
+def read_prompts(value: Any, tokenizer: Tokenizer, limits: Limits) -> tuple[Ids, ...]:
     """Text gets the tokenizer's BOS, and its control tokens are parsed; ids are taken as they are."""
     if value is UNSET or value is None:
         raise BadRequest("'prompt' is required.", param="prompt", code="missing_required_parameter")
     if isinstance(value, str):
         return (_text(value, tokenizer, "prompt"),)
+    if len(value) > limits.prompts and not isinstance(value[0], int):
+        raise BadRequest(f"'prompt' may hold at most {limits.prompts} prompts.", param="prompt")
     if not value:
         raise BadRequest("'prompt' must not be an empty list.", param="prompt")
     if all(isinstance(item, str) for item in value):
         return tuple(_text(item, tokenizer, f"prompt[{index}]") for index, item in enumerate(value))
     if all(isinstance(item, list) for item in value):
-        return tuple(_ids(item, vocabulary, f"prompt[{index}]") for index, item in enumerate(value))
-    return (_ids(value, vocabulary, "prompt"),)
+        return tuple(_ids(item, limits.vocabulary, f"prompt[{index}]") for index, item in enumerate(value))
+    return (_ids(value, limits.vocabulary, "prompt"),)
 
 
 def _text(text: str, tokenizer: Tokenizer, at: str) -> Ids:

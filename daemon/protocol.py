@@ -45,4 +45,6 @@ class Connection(web.RequestHandler):
 def factory(server: web.Server) -> Callable[[], Connection]:
     """For `loop.create_server`: connections that belong to an application's server."""
     loop = asyncio.get_running_loop()
-    return lambda: Connection(server, loop=loop, keepalive_timeout=IDLE_S, access_log=NO_ACCESS_LOG)
+    return lambda: Connection(
+        server, loop=loop, keepalive_timeout=IDLE_S, access_log=NO_ACCESS_LOG, auto_decompress=False
+    )

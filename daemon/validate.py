@@ -35,7 +35,8 @@ def typed(kind: type[Any], body: Mapping[str, Any]) -> Any:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
-        raise BadRequest(_wrong_type(what), param=where.rstrip("`") or None, code="invalid_type") from None
+        path = where.rstrip("`").removesuffix("[...]")  # msgspec does not say which key of a mapping it was
+        raise BadRequest(_wrong_type(what), param=path or None, code="invalid_type") from None
 
 
 def _wrong_type(what: str) -> str:
@@ -108,10 +109,6 @@ def seed(body: Body) -> int | None:
     if not SEED_MIN <= body.seed <= SEED_MAX:
         raise BadRequest("'seed' must be an integer from -2^63 to 2^64 - 1.", param="seed")
     return body.seed
-
-
-def with_seed(params: SamplingParams, seed: int) -> SamplingParams:
-    return replace(params, seed=seed)
 
 
 def stops(value: Maybe[str | list[str]]) -> tuple[str, ...]:
