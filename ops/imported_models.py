@@ -48,8 +48,8 @@ def import_file(gguf: Path, name: str | None = None, progress: Progress = silent
         raise ModelUnsupported(f"{RESERVED!r} is the demo model's own name; choose another with --name")
     source = _source(gguf, progress)
     chosen = name or _free_name(gguf, source["sha256"])
+    target = named(chosen)
     with locked(f"model-{chosen}"):
-        target = named(chosen)
         held = model_manifest.read(target)
         if held and held["source"].get("sha256") != source["sha256"]:
             raise ModelUnsupported(f"the name {chosen!r} belongs to another model; choose one with --name")
