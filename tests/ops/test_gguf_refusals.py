@@ -65,9 +65,10 @@ def test_rope_divisors_of_another_rule_are_refused(tmp_path: Path) -> None:
     assert "rope_freqs.weight" in refused(path)
 
 
-def test_a_tensor_that_no_llama_has_is_named(tmp_path: Path) -> None:
-    extra = {"blk.0.ffn_gate_inp.weight": np.zeros((4, 64), np.float32)}
-    assert "blk.0.ffn_gate_inp.weight" in refused(tiny_gguf.write(tmp_path / "m.gguf", tiny_gguf.weights() | extra))
+@pytest.mark.parametrize("name", ["blk.0.ffn_gate_inp.weight", "blk.0.attn_norm.bias", "blk.bias", "output.bias"])
+def test_a_tensor_that_no_llama_has_is_named(name: str, tmp_path: Path) -> None:
+    extra = {name: np.zeros(64, np.float32)}
+    assert name in refused(tiny_gguf.write(tmp_path / "m.gguf", tiny_gguf.weights() | extra))
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
