@@ -4,6 +4,7 @@ Runs on the executor thread only. A step launches the next draw of every row bef
 device computes while Python hands out ids. A row joins with the last id of its prompt as its next input.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,13 @@ from .deltas import deltas_of
 from .request import Event
 from .sequence import Sequence
 
+OnLeave = Callable[[Sequence, kv.Layers, int], None]
+"""Told of a row that leaves, the batch's caches and its place in them, while they still hold it. Must not raise."""
+
+
+def forget(row: Sequence, layers: kv.Layers, index: int) -> None:
+    """Keep nothing of a row that leaves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Flight:
@@ -29,10 +37,11 @@ class Flight:
 class Batch:
     """Rows in decode. `network(ids[B, 1], cache=layers) -> logits[B, 1, V]`."""
 
-    def __init__(self, network: Any, vocab_size: int, *, batched: bool = True) -> None:
+    def __init__(self, network: Any, vocab_size: int, *, batched: bool = True, on_leave: OnLeave = forget) -> None:
         self.network = network
         self.vocab_size = vocab_size
         self.batched = batched
+        self.on_leave = on_leave
         self.rows: list[Sequence] = []
         self.flight: Flight | None = None
         self._landing: Flight | None = None
@@ -87,6 +96,9 @@ class Batch:
         kept = [index for index, row in enumerate(self.rows) if row.wants_more]
         if len(kept) == len(self.rows):
             return
+        for index, row in enumerate(self.rows):
+            if not row.wants_more:
+                self.on_leave(row, self._layers, index)
         self.rows = [self.rows[index] for index in kept]
         if not self.rows:
             self._layers, self._inputs, self._sampling = [], None, None

@@ -44,9 +44,9 @@ def _fault(row: Sequence) -> Failure:
 
 def _settle(row: Sequence, event: Event) -> None:
     match event:
-        case Delta(ids=ids, finish=finish):
+        case Delta(ids=ids, finish=finish, ended_by=ended_by):
             row.generated += ids
-            row.ended = finish is not None
+            row.ended, row.ended_by = finish is not None, ended_by
         case _:
             row.ended = True
 

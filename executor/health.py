@@ -25,6 +25,11 @@ class Health:
     stream: str | None
     device: str | None
     seed_state: str | None
+    cache_bytes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_tokens_saved: int = 0
+    active_bytes: int = 0
 
     @property
     def ready(self) -> bool:

@@ -19,13 +19,19 @@ class Prefill:
 
     ids: list[int]
     rows: list[Sequence]
-    layers: kv.Layers
+    layers: kv.Layers | None = None
     done: int = 0
     arrived: float = field(default_factory=time.monotonic)
 
     @property
     def remaining(self) -> int:
         return len(self.ids) - 1 - self.done
+
+    def begin(self, layers: kv.Layers, cached: int) -> None:
+        """Take caches that hold the first `cached` ids already."""
+        self.layers, self.done = layers, cached
+        for row in self.rows:
+            row.cached_tokens = min(cached, len(row.request.ids) - 1)
 
     @property
     def abandoned(self) -> bool:
@@ -34,7 +40,7 @@ class Prefill:
     def advance(self, network: Any, chunk: int) -> int:
         """Feed up to `chunk` ids and evaluate their keys and values. Returns how many were fed."""
         fed = min(chunk, self.remaining)
-        if fed > 0:
+        if fed > 0 and self.layers is not None:
             network(mx.array([self.ids[self.done : self.done + fed]]), cache=self.layers)
             mx.eval(kv.arrays(self.layers))
             self.done += fed

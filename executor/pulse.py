@@ -15,6 +15,11 @@ class Pulse:
         self.steps = 0
         self.running = 0
         self.waiting = 0
+        self.cache_bytes = 0
+        self.cache_hits = 0
+        self.cache_misses = 0
+        self.cache_tokens_saved = 0
+        self.active_bytes = 0
         self.last_error: str | None = None
         self.canary: str | None = None
         self.thread: str | None = None

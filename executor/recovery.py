@@ -31,11 +31,12 @@ def put_rows_on_trial(
 
 
 def _step_alone(row: Sequence, batch: Batch, chunk: int, tick: Callable[[], None]) -> None:
-    prefill = Prefill(row.ids, [row], kv.make(batch.network))
+    layers = kv.make(batch.network)
+    prefill = Prefill(row.ids, [row], layers)
     while prefill.remaining > 0:
         prefill.advance(batch.network, chunk)
         tick()
-    batch.join([row], prefill.layers)
+    batch.join([row], layers)
     batch.step()
     batch.step()
     tick()

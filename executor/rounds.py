@@ -5,13 +5,16 @@ row by row; whatever else escapes from here ends the thread.
 """
 
 import time
+from functools import partial
 
 import mlx.core as mx
 
 from . import kv
-from .batch import Batch
+from .batch import Batch, OnLeave, forget
 from .model import LoadedModel
 from .prefill import Pace, Prefill
+from .prefix_cache import PrefixCache
+from .prefix_keeper import PrefixKeeper
 from .pulse import Pulse
 from .recovery import put_rows_on_trial
 from .request import Cancel, Command, Event, Failure, Progress, Request, Stop
@@ -31,13 +34,16 @@ class Rounds:
         self.pulse = pulse
         self.outbox: list[Event] = []
         self.stopping = False
-        self.batch = self._new_batch()
-        rows = settings.max_batch if model.facts.batched else 1
-        self.scheduler = Scheduler(rows, lambda: kv.make(model.network))
+        new_layers = partial(kv.make, model.network)
+        cache = PrefixCache(settings.prefix_cache_bytes, new_layers)
+        self.prefixes = PrefixKeeper(cache, lambda row: b"", new_layers, self._note)
+        self.batch = self._new_batch(self.prefixes.on_leave)
+        self.scheduler = Scheduler(settings.max_batch if model.facts.batched else 1)
         self.pace = Pace(settings.prefill_chunk)
 
-    def _new_batch(self) -> Batch:
-        return Batch(self.model.network, self.model.facts.vocab_size, batched=self.model.facts.batched)
+    def _new_batch(self, on_leave: OnLeave = forget) -> Batch:
+        facts = self.model.facts
+        return Batch(self.model.network, facts.vocab_size, batched=facts.batched, on_leave=on_leave)
 
     @property
     def idle(self) -> bool:
@@ -59,12 +65,19 @@ class Rounds:
         self.outbox += self.scheduler.admit(len(self.batch.rows))
         self._prefill()
         self._decode()
-        self.pulse.running, self.pulse.waiting = len(self.batch.rows), len(self.scheduler.waiting)
+        self._publish()
+
+    def _publish(self) -> None:
+        """The figures that others may read."""
+        pulse, cache = self.pulse, self.prefixes.cache
+        pulse.running, pulse.waiting = len(self.batch.rows), len(self.scheduler.waiting)
+        pulse.cache_bytes, pulse.cache_hits, pulse.cache_misses = cache.nbytes, cache.hits, cache.misses
+        pulse.cache_tokens_saved, pulse.active_bytes = cache.tokens_saved, mx.get_active_memory()
 
     def rest(self) -> None:
         """Nothing is due: give freed memory back, and say that silence is no symptom from here on."""
         mx.clear_cache()
-        self.pulse.running = self.pulse.waiting = 0
+        self._publish()
         self.pulse.rest()
 
     # -- prefill ---------------------------------------------------------------------------------
@@ -77,6 +90,7 @@ class Rounds:
         try:
             self._advance(job)
             if job.remaining <= 0:
+                assert job.layers is not None
                 self.batch.join([row for row in job.rows if not row.ended], job.layers)
                 self.scheduler.prefills.popleft()
         except Exception as error:
@@ -86,10 +100,13 @@ class Rounds:
                 self._fail(row)
 
     def _advance(self, job: Prefill) -> None:
+        if job.layers is None:
+            self.prefixes.begin(job)
         begun = time.monotonic()
         fed = job.advance(self.model.network, self.pace.chunk(alone=not self.batch.rows))
         self.pace.prefilled(fed, time.monotonic() - begun)
         self.pulse.tick()
+        self.prefixes.after_chunk(job)
         if job.remaining > 0:
             self.outbox.append(Progress(job.rows[0].request.id, done=job.done, total=len(job.ids) - 1))
 

@@ -4,9 +4,8 @@ Runs on the executor thread only.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from . import kv
 from .prefill import Prefill
 from .request import Event, Progress, Request
 from .sequence import Sequence
@@ -15,11 +14,10 @@ from .sequence import Sequence
 class Scheduler:
     """Holds what is not in the batch yet. A request moves waiting -> prefilling -> (batch) and never back."""
 
-    def __init__(self, max_rows: int, new_layers: Callable[[], kv.Layers]) -> None:
+    def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
         self.waiting: deque[Request] = deque()
         self.prefills: deque[Prefill] = deque()
-        self._new_layers = new_layers
         self._told: dict[str, int] = {}
 
     @property
@@ -31,7 +29,7 @@ class Scheduler:
 
     def resume(self, row: Sequence) -> None:
         """A row that lost its caches goes first: its client already has part of the answer."""
-        self.prefills.appendleft(Prefill(row.ids, [row], self._new_layers()))
+        self.prefills.appendleft(Prefill(row.ids, [row]))
 
     def admit(self, running_rows: int) -> list[Event]:
         """Open a prefill for each waiting request whose rows fit. Returns news for those that still wait."""
@@ -47,7 +45,7 @@ class Scheduler:
 
     def _open(self, request: Request) -> None:
         rows = [Sequence(request, choice) for choice in range(request.n)]
-        self.prefills.append(Prefill(list(request.ids), rows, self._new_layers()))
+        self.prefills.append(Prefill(list(request.ids), rows))
 
     def _news(self) -> Iterator[Event]:
         """Places in the queue, told when they change."""

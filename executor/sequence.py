@@ -18,11 +18,23 @@ class Sequence:
     launched: int = 0
     cached_tokens: int = 0
     ended: bool = False
+    ended_by: int | None = None
 
     @property
     def ids(self) -> list[int]:
         """Prompt and generated ids: what a row must have seen to continue from here."""
         return [*self.request.ids, *self.generated]
+
+    @property
+    def fed(self) -> list[int]:
+        """The ids whose keys and values the row's caches hold, as far as they have been read back."""
+        end = [] if self.ended_by is None else [self.ended_by]
+        return [*self.request.ids, *self.generated, *end][: self.fed_count]
+
+    @property
+    def fed_count(self) -> int:
+        """All of the prompt but its last id, and then one id for each launched draw."""
+        return len(self.request.ids) - 1 + self.launched
 
     @property
     def wants_more(self) -> bool:

@@ -13,6 +13,7 @@ class EngineSettings:
     max_batch: int = 8
     max_queue: int = 64
     prefill_chunk: int = 256
+    prefix_cache_bytes: int = 2 << 30
     stall_after: float = 60.0
     load_stall_after: float = 600.0
     respawns: int = 3

@@ -31,6 +31,11 @@ def examine(life: Life, *, draining: bool, live: int, oldest: float | None) -> H
         stream=pulse.stream,
         device=pulse.device,
         seed_state=pulse.seed_state,
+        cache_bytes=pulse.cache_bytes,
+        cache_hits=pulse.cache_hits,
+        cache_misses=pulse.cache_misses,
+        cache_tokens_saved=pulse.cache_tokens_saved,
+        active_bytes=pulse.active_bytes,
     )
 
 
