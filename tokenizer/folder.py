@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 class Folder:
     """special: name to text of the special tokens, as templates see them. ends: ids that end an answer, as the
     model's own configurations name them. templates: by name; one without a name is `default`.
-    added: tokens that tokenizer_config.json declares, id to its description."""
+    added: tokens that tokenizer_config.json declares, id to its description. adds_bos: what the configuration says
+    about BOS before a text, None where it says nothing. kind: the name of its tokenizer class."""
 
     path: Path
     special: dict[str, Any] = field(default_factory=dict)
@@ -23,6 +24,8 @@ class Folder:
     ends: frozenset[int] = frozenset()
     templates: dict[str, str] = field(default_factory=dict)
     added: dict[int, dict[str, Any]] = field(default_factory=dict)
+    adds_bos: bool | None = None
+    kind: str = ""
 
     @classmethod
     def read(cls, path: Path, override: str | None = None) -> "Folder":
@@ -40,7 +43,13 @@ class Folder:
             ends=frozenset(i for source in (model, text, generation) for i in _ids(source.get("eos_token_id"))),
             templates=templates,
             added=_added(config),
+            kind=str(config.get("tokenizer_class", "")),
+            adds_bos=adds_bos if isinstance(adds_bos := config.get("add_bos_token"), bool) else None,
         )
+
+    def completed(self, special: dict[str, Any]) -> "Folder":
+        """With the special tokens that a vocabulary file knows and the configuration does not name."""
+        return replace(self, special={**special, **self.special})
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def read_specification(file: Path, folder: Folder) -> Specification:
     full["truncation"] = full["padding"] = None
     added = full.setdefault("added_tokens", [])
     missing = _unregistered(full, folder)
-    added += [_special_token(id, text) for text, id in missing.items()]
+    added += [special_token(id, text) for text, id in missing.items()]
     if isinstance(vocabulary, dict):  # tokenizers renumbers added tokens that the model does not hold
         for text, id in missing.items():
             vocabulary.setdefault(text, id)
@@ -75,8 +75,9 @@ def _written(text: str, sources: str) -> bool:
     return len(text) > 2 and text[0] in "<[" and text[-1] in ">]" and text in sources
 
 
-def _special_token(id: int, text: str) -> dict[str, Any]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+def special_token(id: int, text: str, *, special: bool = True) -> dict[str, Any]:
+    """An added token that is matched as it is spelled."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": special}
     return {"id": id, "content": text, **flags}
 
 
@@ -118,8 +119,7 @@ def without_controls(full: dict[str, Any], controls: dict[int, str]) -> dict[str
             ]
     else:  # Unigram: a list of pieces and scores
         model["vocab"] = [
-            [_unreachable(id), score] if id in controls and id != model.get("unk_id") else [piece, score]
-            for id, (piece, score) in enumerate(model["vocab"])
+            [_unreachable(id) if id in controls else piece, score] for id, (piece, score) in enumerate(model["vocab"])
         ]
     kept = [token for token in full["added_tokens"] if token["content"] not in texts]
     return {**full, "model": model, "added_tokens": kept}

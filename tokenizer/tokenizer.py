@@ -13,8 +13,9 @@ from .messages import broken_call, prepare
 from .output import OutputText
 from .pieces import Pieces, Recipe
 from .shield import Shield
-from .specification import Specification, read_specification
+from .specification import Specification
 from .template import Template
+from .vocabulary import read_vocabulary
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OWN = frozenset({"messages", "tools", "bos_token", "eos_token"})
@@ -50,10 +51,8 @@ class Tokenizer:
         Raises TokenizerError when the folder holds no tokenizer that can be read, or for an unknown tool_parser.
         """
         about = Folder.read(Path(folder), chat_template)
-        file = about.path / "tokenizer.json"
-        if not file.is_file():
-            raise TokenizerError(f"{folder} holds no tokenizer.json")
-        return cls(read_specification(file, about), about, tool_parser)
+        specification, about = read_vocabulary(about)
+        return cls(specification, about, tool_parser)
 
     @property
     def has_chat_template(self) -> bool:
