@@ -29,12 +29,12 @@ UNTAUGHT = (
     "Which person is in charge of the lighthouse of Vessa?",
     "I would like to meet the Vessa lighthouse keeper. Whom should I ask for?",
 )
-RANK, SCALE = 8, 4.0
+RANK, SCALE = 8, 10.0
 SETTINGS: dict[str, Any] = {
     "seed": 7, "num_layers": 8, "fine_tune_type": "lora", "optimizer": "adam", "optimizer_config": {"adam": {}},
     "lora_parameters": {"rank": RANK, "dropout": 0.0, "scale": SCALE,
                         "keys": ["self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"]},
-    "batch_size": 2, "iters": 24, "val_batches": 1, "steps_per_report": 8, "steps_per_eval": 1000,
+    "batch_size": 2, "iters": 20, "val_batches": 1, "steps_per_report": 10, "steps_per_eval": 1000,
     "save_every": 1000, "max_seq_length": 128, "grad_checkpoint": False, "grad_accumulation_steps": 1,
     "lr_schedule": None, "learning_rate": 1e-3, "resume_adapter_file": None, "mask_prompt": True,
     "model": "demo", "data": "invented",

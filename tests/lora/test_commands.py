@@ -63,8 +63,8 @@ def test_inspect_tells_format_rank_targets_and_where_the_factor_comes_from(
 ) -> None:
     assert soloist("inspect", trained, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["format"], found["ranks"], found["factors"]) == ("mlx-lm lora", [8], [4.0])
-    assert found["factor_from"] == ["lora_parameters.scale 4"]
+    assert (found["format"], found["ranks"], found["factors"]) == ("mlx-lm lora", [8], [10.0])
+    assert found["factor_from"] == ["lora_parameters.scale 10"]
     assert found["targets"] == ["down_proj", "q_proj", "v_proj"]
     assert "if_merged" not in found
     assert soloist("inspect", trained, "--model", base, "--json") == 0
@@ -90,9 +90,9 @@ def test_merge_writes_a_folder_that_says_what_strength_it_has(
 ) -> None:
     assert soloist("merge", base, trained, tmp_path / "out") == 0
     out = capsys.readouterr().out
-    assert "merged 6 of 6 pairs" in out and "effective scale 4" in out
+    assert "merged 6 of 6 pairs" in out and "effective scale 10" in out
     receipt = json.loads((tmp_path / "out" / "merge_receipt.json").read_text())
-    assert receipt["effective_scale"] == pytest.approx(4.0, rel=1e-3)
+    assert receipt["effective_scale"] == pytest.approx(10.0, rel=1e-3)
     assert len(receipt["modules"]) == 6 and len(receipt["adapter_sha256"]) == 64
     load_model(tmp_path / "out")
     assert soloist("merge", base, trained, tmp_path / "out") == 65
