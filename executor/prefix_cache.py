@@ -4,13 +4,16 @@ Runs on the executor thread only. Whatever is kept is evaluated before it is kep
 """
 
 import copy
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import mlx.core as mx
+import numpy as np
 from mlx_lm.models.cache import KVCache
 
 from . import kv
-from .prefix_tree import BLOCK, Block, Match, PrefixTree
+from .prefix_disk import DiskTier, Stored
+from .prefix_tree import BLOCK, Block, Match, PrefixTree, key_of
 
 Cut = Callable[[int, int], list[mx.array]]
 """`cut(start, stop)`: keys and values of that range of ids, layer by layer: k0, v0, k1, v1, ..., [1, H, n, D] each."""
@@ -19,11 +22,14 @@ Cut = Callable[[int, int], list[mx.array]]
 class PrefixCache:
     """The longest exact prefix of a prompt, whichever request it came from.
 
-    `limit`: bytes kept at most. `new_layers` makes empty caches of the model's own kinds.
+    `limit`: bytes kept at most. `new_layers` makes empty caches of the model's own kinds. `disk`: where whole blocks
+    are kept beyond this process; caches that cannot be cut stay in memory only.
     """
 
-    def __init__(self, limit: int, new_layers: Callable[[], kv.Layers]) -> None:
+    def __init__(self, limit: int, new_layers: Callable[[], kv.Layers], disk: DiskTier | None = None) -> None:
         self.tree = PrefixTree(limit)
+        self.unsaved: deque[Block] = deque()
+        self._disk = disk
         self.hits = self.misses = self.tokens_saved = 0
         self._new_layers = new_layers
         self.by_blocks = all(type(layer) is KVCache for layer in new_layers())
@@ -43,6 +49,8 @@ class PrefixCache:
 
     def _shared(self, identity: bytes, ids: Sequence[int]) -> tuple[kv.Layers, int]:
         layers = self._new_layers()
+        if self._disk is not None:
+            self._fetch(self._disk, identity, ids)
         found = self.tree.match(identity, ids)
         length = sum(match.length for match in found)
         if length:
@@ -53,6 +61,26 @@ class PrefixCache:
                 layer.offset = length
             mx.eval(kv.arrays(layers))
         return layers, length
+
+    def _fetch(self, disk: DiskTier, identity: bytes, ids: Sequence[int]) -> None:
+        """Bring the blocks that follow the known ones back from the disk, as far as it has them."""
+        here, at = self._known(identity, ids)
+        while at + BLOCK <= len(ids) and disk.has(key := key_of(here.key, ids[at : at + BLOCK])):
+            part = tuple(ids[at : at + BLOCK])
+            stored = disk.load(key, part)
+            if stored is None:
+                return
+            arrays = from_numpy(stored)
+            block = self.tree.insert(here, part, arrays, sum(array.nbytes for array in arrays))
+            if block is None:
+                return
+            here, at = block, at + BLOCK
+
+    def save_one(self) -> None:
+        """Hand one block over to be written: a copy out of the device's memory, little enough for one step."""
+        block = self.unsaved.popleft()
+        if self._disk is not None and block.payload is not None and not self._disk.has(block.key):
+            self._disk.save(block.key, block.ids, to_numpy(block.payload))
 
     def _whole(self, identity: bytes, ids: Sequence[int]) -> tuple[kv.Layers, int]:
         """The longest kept state whose ids are all a prefix of these: it can be restored, not shortened."""
@@ -79,6 +107,8 @@ class PrefixCache:
             block = self.tree.insert(here, part, arrays, sum(array.nbytes for array in arrays))
             if block is None:
                 return
+            if self._disk is not None and len(part) == BLOCK:
+                self.unsaved.append(block)
             here, at = block, at + len(part)
 
     def _known(self, identity: bytes, ids: Sequence[int]) -> tuple[Block, int]:
@@ -129,3 +159,19 @@ def cut_of_row(layers: kv.Layers, index: int, fed: int) -> Cut:
 def taken(part: mx.array, start: int, stop: int) -> mx.array:
     """A gather and not a slice: a slice would keep the whole row's buffer alive behind a small entry."""
     return mx.take(part, mx.arange(start, stop), axis=2)
+
+
+def to_numpy(arrays: Sequence[mx.array]) -> Stored:
+    """Copies for the writer's thread. NumPy has no bfloat16: its bits travel as uint16."""
+    half = arrays[0].dtype == mx.bfloat16
+    # In order "C": safetensors writes the memory of a strided array as if it had no strides.
+    values = tuple(np.array(array.view(mx.uint16) if half else array, order="C") for array in arrays)
+    return Stored(values, str(arrays[0].dtype))
+
+
+def from_numpy(stored: Stored) -> list[mx.array]:
+    arrays = [mx.array(values) for values in stored.arrays]
+    if stored.dtype == str(mx.bfloat16):
+        arrays = [array.view(mx.bfloat16) for array in arrays]
+    mx.eval(arrays)
+    return arrays

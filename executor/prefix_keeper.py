@@ -7,26 +7,35 @@ noted, the entries concerned are dropped, and the answer goes on.
 from collections.abc import Callable
 
 from . import kv
+from .fingerprint import of_folder
 from .prefill import Prefill
 from .prefix_cache import PrefixCache, cut_of, cut_of_row
+from .prefix_disk import DiskTier
 from .sequence import Sequence
-
-Identity = Callable[[Sequence], bytes]
-"""What a row's keys and values depend on besides its ids: model, adapter content, format of the caches."""
+from .settings import EngineSettings
 
 
 class PrefixKeeper:
+    """`kv_type`: the type that keys and values have here, part of what an entry is known by."""
+
     def __init__(
         self,
-        cache: PrefixCache,
-        identity: Identity,
+        settings: EngineSettings,
+        kv_type: str,
         new_layers: Callable[[], kv.Layers],
         note: Callable[[Exception], None],
     ) -> None:
-        self.cache = cache
-        self._identity = identity
+        self.disk: DiskTier | None = None
+        self._model = of_folder(settings.model) + kv_type.encode()
         self._new_layers = new_layers
         self._note = note
+        if settings.cache_dir is not None:
+            self.disk = DiskTier(settings.cache_dir / self._model[:16].hex(), settings.cache_dir_bytes)
+        self.cache = PrefixCache(settings.prefix_cache_bytes, new_layers, self.disk)
+
+    def _identity(self, row: Sequence) -> bytes:
+        """What a row's keys and values depend on besides its ids."""
+        return self._model
 
     def begin(self, job: Prefill) -> None:
         """Give a prompt its caches, with the longest known prefix in them."""
@@ -64,6 +73,21 @@ class PrefixKeeper:
                 self.cache.keep_whole(identity, ids, single)
         except Exception as error:
             self._give_up(error)
+
+    def save_some(self) -> None:
+        """One block a round goes towards the disk, so that no step waits for it."""
+        if self.cache.unsaved:
+            try:
+                self.cache.save_one()
+            except Exception as error:
+                self._note(error)
+
+    def close(self) -> None:
+        """Write what is still unwritten, as far as a moment allows."""
+        while self.cache.unsaved:
+            self.save_some()
+        if self.disk is not None:
+            self.disk.close()
 
     def _give_up(self, error: Exception) -> None:
         """Nothing that a failure may have touched is kept."""

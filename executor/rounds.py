@@ -13,7 +13,6 @@ from . import kv
 from .batch import Batch, OnLeave, forget
 from .model import LoadedModel
 from .prefill import Pace, Prefill
-from .prefix_cache import PrefixCache
 from .prefix_keeper import PrefixKeeper
 from .pulse import Pulse
 from .recovery import put_rows_on_trial
@@ -35,8 +34,7 @@ class Rounds:
         self.outbox: list[Event] = []
         self.stopping = False
         new_layers = partial(kv.make, model.network)
-        cache = PrefixCache(settings.prefix_cache_bytes, new_layers)
-        self.prefixes = PrefixKeeper(cache, lambda row: b"", new_layers, self._note)
+        self.prefixes = PrefixKeeper(settings, model.facts.dtype, new_layers, self._note)
         self.batch = self._new_batch(self.prefixes.on_leave)
         self.scheduler = Scheduler(settings.max_batch if model.facts.batched else 1)
         self.pace = Pace(settings.prefill_chunk)
@@ -47,7 +45,7 @@ class Rounds:
 
     @property
     def idle(self) -> bool:
-        return self.scheduler.idle and self.batch.idle
+        return self.scheduler.idle and self.batch.idle and not self.prefixes.cache.unsaved
 
     def obey(self, command: Command) -> None:
         match command:
@@ -65,6 +63,7 @@ class Rounds:
         self.outbox += self.scheduler.admit(len(self.batch.rows))
         self._prefill()
         self._decode()
+        self.prefixes.save_some()
         self._publish()
 
     def _publish(self) -> None:
@@ -79,6 +78,9 @@ class Rounds:
         mx.clear_cache()
         self._publish()
         self.pulse.rest()
+
+    def close(self) -> None:
+        self.prefixes.close()
 
     # -- prefill ---------------------------------------------------------------------------------
 

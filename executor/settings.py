@@ -14,6 +14,8 @@ class EngineSettings:
     max_queue: int = 64
     prefill_chunk: int = 256
     prefix_cache_bytes: int = 2 << 30
+    cache_dir: Path | None = None
+    cache_dir_bytes: int = 8 << 30
     stall_after: float = 60.0
     load_stall_after: float = 600.0
     respawns: int = 3

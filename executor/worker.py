@@ -83,6 +83,7 @@ class Worker:
                 rounds.obey(command)
             rounds.turn()
             self.flush(rounds)
+        rounds.close()
 
     def flush(self, rounds: Rounds) -> None:
         """All rows' news of a round cross to the event loop in one call."""
