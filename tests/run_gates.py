@@ -59,7 +59,7 @@ def main() -> int:
     }
     path = options.receipts / f"gates-{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(receipt, indent=1) + "\n")
+    path.write_text(json.dumps(receipt, indent=1, default=lambda number: number.item()) + "\n")
     print(f"\n{receipt['verdict']}: {len(GATES)} gates, {len(MUTANTS)} mutants, {len(missed)} missed; receipt {path}")
     return 0 if passed else 1
 
