@@ -71,7 +71,10 @@ class CallReader:
             id, name, arguments = entry
             if untyped:
                 arguments = typed(arguments, parameters_of(self._tools, name))
-            calls.append(Call(self._unique(id), name, json.dumps(arguments, ensure_ascii=False)))
+            text = _json_text(arguments)
+            if text is None:
+                return None
+            calls.append(Call(self._unique(id), name, text))
         return calls or None
 
     def _unique(self, id: str | None) -> str:
@@ -105,14 +108,25 @@ def _entry(entry: Any) -> tuple[str | None, str, dict[str, Any]] | None:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     if arguments is None:
         arguments = {}
-    if not isinstance(name, str) or not name or not isinstance(arguments, dict):
+    if not isinstance(name, str) or not name.isprintable() or not name or not isinstance(arguments, dict):
         return None
     id = entry.get("id")
     return id if isinstance(id, str) else None, name, arguments
+
+
+def _json_text(arguments: dict[str, Any]) -> str | None:
+    """JSON that any client can read, or None: not a number, say, is none. Half characters stay escaped."""
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        return text if text.isascii() or text.encode() else None
+    except UnicodeEncodeError:
+        return json.dumps(arguments)
+    except (ValueError, RecursionError):
+        return None
 
 
 def json_values(text: str) -> list[Any] | None:

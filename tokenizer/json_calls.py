@@ -39,8 +39,9 @@ def find(text: str) -> Found | None:
                 return Found(match.start())
             at = match.end()
             continue
-        except RecursionError:
-            return None
+        except (ValueError, RecursionError):  # a number of thousands of digits, a thousand brackets
+            at = match.end()
+            continue
         return Found(match.start(), end, value, text[match.start()] == "`")
     return None
 

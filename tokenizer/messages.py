@@ -38,8 +38,10 @@ def _message(
     message: dict[str, Any], param: str, developer: bool, textual: bool, names: dict[str, str]
 ) -> dict[str, Any]:
     ready = {k: v for k, v in message.items() if v is not None and k not in _ECHOES}
-    ready["content"] = text_of(message.get("content"), param)
     role = ready.get("role")
+    if "content" not in ready and role in ("system", "developer", "user"):
+        raise TemplateError("content must be a string or a list of parts", f"{param}.content")
+    ready["content"] = text_of(message.get("content"), param)
     if role == "developer" and not developer:
         ready["role"] = "system"
     elif role == "function":
@@ -97,7 +99,7 @@ def _as_mapping(arguments: Any) -> Any:
         return arguments
     try:
         value = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
     return Arguments(value) if isinstance(value, dict) else arguments
 

@@ -58,7 +58,7 @@ class Recipe:
             replaced=tuple(pair for step in steps for pair in _replaced(step)),
             lead=sum(step["start"] for step in steps if step["type"] == "Strip"),
             first=next((s["replacement"] for s in steps if s["type"] == "Metaspace" and _prepends(s)), ""),
-            exact=all(_known(step) for step in steps),
+            exact=bool(steps) and all(_known(step) for step in steps),
         )
 
     def bytes_of(self, token: str) -> bytes:

@@ -5,6 +5,7 @@ A value whose text does not fit its declared type stays the string it is: the ca
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -89,13 +90,15 @@ def _boolean(text: str) -> Any:
 def _number(text: str) -> Any:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _UNFIT
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else _UNFIT
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return _UNFIT
+    return value
 
 
 def _integer(text: str) -> Any:
-    if re.fullmatch(r"[+-]?\d+", text):
+    if re.fullmatch(r"[+-]?[0-9]{1,4000}", text):
         return int(text)
     value = _number(text)
     return int(value) if isinstance(value, float) and value.is_integer() else _UNFIT

@@ -39,7 +39,9 @@ class Tokenizer:
         self._hidden = self.end_ids | {
             id for id, token in full.get_added_tokens_decoder().items() if token.special
         }  # fmt: skip
-        self._pieces = Pieces(full, Recipe.read(specification.full.get("decoder"), specification.full["pre_tokenizer"]))
+        self._pieces = Pieces(
+            full, Recipe.read(specification.full.get("decoder"), specification.full.get("pre_tokenizer"))
+        )
         self._answers = Answers(folder.templates.values(), self._encoder.added_ids, tool_parser)
         self._templates = {name: _compiled(source) for name, source in folder.templates.items()}
 
@@ -75,6 +77,18 @@ class Tokenizer:
 
         Raises TemplateError with the template's own message, or naming the message, part or call at fault.
         """
+        try:
+            return self._render(messages, tools, kwargs, add_generation_prompt)
+        except RecursionError as error:
+            raise TemplateError("the messages are nested too deeply") from error
+
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        kwargs: dict[str, Any],
+        add_generation_prompt: bool,
+    ) -> list[int]:
         template = self._template(bool(tools))
         reserved = sorted(_OWN & kwargs.keys())
         if reserved:

@@ -71,6 +71,22 @@ def test_content_null_absent_and_empty_are_the_same(text: Any) -> None:
     assert "None" not in texts.pop()
 
 
+@pytest.mark.parametrize("role", ["system", "user", "developer"])
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_only_assistants_and_tools_may_say_nothing(text: Any, role: str, content: dict[str, Any]) -> None:
+    with pytest.raises(TemplateError) as refused:
+        text(PRINTED, [{"role": role, **content}])
+    assert refused.value.param == "messages[0].content"
+
+
+@pytest.mark.parametrize("depth", [500, 100_000])
+def test_arguments_nested_without_end_are_never_a_server_fault(text: Any, depth: int) -> None:
+    try:
+        assert "[[[" in text(TEXT, call('{"a": ' + "[" * depth + "]" * depth + "}"))
+    except TemplateError as refused:
+        assert refused.param.startswith("messages")
+
+
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
 def test_parts_are_joined_without_inventing_characters(text: Any, role: str) -> None:
     parts = [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]

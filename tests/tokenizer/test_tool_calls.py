@@ -206,6 +206,76 @@ def test_glm_values_follow_the_schema() -> None:
     assert read(chat("glm47", [TYPED]), [text])[2] == [("f", WANTED)]
 
 
+FRAGMENTS = [
+    *(
+        "<tool_call>",
+        "</tool_call>",
+        "<think>",
+        "</think>",
+        "[TOOL_CALLS]",
+        "add[ARGS]",
+        "<function=add>",
+        "</function>",
+    ),
+    *("<parameter=a>", "</parameter>", "<arg_key>a</arg_key>", "<arg_value>", "</arg_value>", "```json\n", "```", "\n"),
+    *(
+        '{"name": "add", "arguments": ',
+        "{",
+        "}",
+        "[",
+        "]",
+        '"',
+        "\\",
+        "9" * 5000,
+        "[" * 2000,
+        "NaN",
+        '"\\ud800"',
+        "add",
+    ),
+    *(
+        "call:add{",
+        "<start_function_call>",
+        "<end_function_call>",
+        "<|tool_call_start|>",
+        "<|tool_call_end|>",
+        "(a=",
+        ")",
+    ),
+    *(
+        "<minimax:tool_call>",
+        "</minimax:tool_call>",
+        '<invoke name="add">',
+        "</invoke>",
+        '<parameter name="a">',
+        "text",
+    ),
+]
+
+
+@given(st.data(), st.sampled_from(sorted({format for format, _, _ in NATIVE})), st.lists(st.sampled_from(FRAGMENTS)))
+def test_nothing_that_a_model_writes_raises_or_depends_on_the_split(
+    data: st.DataObject, format: str, fragments: list[str]
+) -> None:
+    text = "".join(fragments)
+    reasoning, content, calls = read(chat(format), [text])
+    assert (reasoning, content, calls) == read(chat(format), cut(data, text))
+    assert reasoning or content or calls or not text.replace("<think>", "").replace("</think>", "").strip()
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a": NaN}', '{"a": ' + "9" * 5000 + "}", '{"a": ' + "[" * 5000 + "]" * 5000 + "}"]
+)
+def test_arguments_that_no_client_could_read_come_back_as_text(arguments: str) -> None:
+    text = f'<tool_call>{{"name": "add", "arguments": {arguments}}}</tool_call>'
+    assert read(chat(), [text]) == ("", text, [])
+
+
+def test_half_a_character_in_arguments_stays_escaped() -> None:
+    parts = chat()
+    read(parts, [r'<tool_call>{"name": "say", "arguments": {"text": "é\ud800"}}</tool_call>'])
+    assert parts.calls[0].arguments == r'{"text": "\u00e9\ud800"}'
+
+
 def test_ids_are_unique_and_a_models_own_id_is_kept_once() -> None:
     parts = chat("mistral")
     read(parts, ['[TOOL_CALLS][{"name": "add", "arguments": {}, "id": "abcdefghi"}, {"name": "add", "arguments": {},'
