@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from .errors import MisfitError, listing
+from .halves import FLOATS
 from .parts import Adapter, Pair, Whole
 from .shapes import ModuleShape, Shapes
 
@@ -95,7 +96,9 @@ def _whole_trouble(whole: Whole, shape: ModuleShape | None) -> str:
     stored = shape.parameters.get(whole.parameter)
     if stored is None:
         return f"{whole.module} has no {whole.parameter}"
-    dense = whole.parameter == "weight" and shape.dense == whole.shape and whole.dtype != "U32"
+    if whole.dtype not in FLOATS and not (shape.quantised and whole.parameter in PACKED):
+        return f"is of type {whole.dtype}, not a float type"
+    dense = whole.parameter == "weight" and shape.dense == whole.shape and whole.dtype in FLOATS
     if stored != whole.shape and not dense:
         wanted = shape.dense if whole.parameter == "weight" and shape.dense else stored
         return f"has shape {whole.shape}, {whole.module}.{whole.parameter} has {wanted}"

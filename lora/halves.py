@@ -7,7 +7,7 @@ from .files import Tensor
 from .parts import Pair
 from .scale import Scale
 
-FLOATS = ("F32", "F16", "BF16", "F64")
+FLOATS = ("F32", "F16", "BF16")
 
 
 def dims(a: Tensor, b: Tensor, torch_layout: bool) -> tuple[int, int, int, int]:

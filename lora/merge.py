@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from .dense import dense_twin
-from .errors import MisfitError, StrengthError
+from .errors import MisfitError, StrengthError, listing
 from .fit import fit
 from .formats import read_adapter
 from .modules import QUANTISED, Place, dense_weight, float_type, places, shape_of
@@ -67,6 +67,9 @@ def plan_merge(
     known = places(model)
     fitted = fit(adapter, {name: shape_of(place.module) for name, place in known.items()})
     changes = load_changes(adapter, fitted)
+    strangers = [] if isinstance(keep_dense, str) else [name for name in keep_dense if name not in changes]
+    if strangers:
+        raise MisfitError(f"to be kept unquantised, but not changed by the adapter: {listing(strangers)}", strangers)
     written = []
     for done, (name, change) in enumerate(changes.items(), start=1):
         written.append(_write(name, known[name], change, threshold, keep_dense))

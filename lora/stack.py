@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import mlx.nn as nn
 
-from .modules import dense_weight, kind_of_module
+from .modules import dense_weight, float_type, kind_of_module
 from .rows import Members, Seats
 from .tensors import Change, replaced
 
@@ -33,10 +33,12 @@ class Share:
 
 def share_of(module: nn.Module, change: Change) -> Share:
     """Fold factor and gain into the pair. All arrays are concrete."""
-    twin = replaced(module, change) if change.wholes else None
+    twin = replaced(module, Change(wholes=_in_own_type(module, change.wholes))) if change.wholes else None
     low = change.low
     if low is None:
-        return Share(twin=twin)
+        share = Share(twin=twin)
+        mx.eval(share.arrays())
+        return share
     a, b, gain = low.a, low.factor * low.b, None
     bias = None if low.bias is None else low.factor * low.bias
     if low.magnitude is not None:
@@ -50,6 +52,16 @@ def share_of(module: nn.Module, change: Change) -> Share:
     share = Share(a, b, gain, bias, twin)
     mx.eval(share.arrays())
     return share
+
+
+def _in_own_type(module: nn.Module, wholes: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Replaced parameters in the layer's float type: one float32 norm would turn the whole residual stream to it."""
+    dense = "scales" in module and "scales" not in wholes
+    typed = {}
+    for name, value in wholes.items():
+        wanted = float_type(module) if dense and name == "weight" else module[name].dtype
+        typed[name] = value.astype(wanted) if mx.issubdtype(value.dtype, mx.floating) else value
+    return typed
 
 
 class Stack:

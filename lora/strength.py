@@ -10,6 +10,7 @@ import statistics
 from dataclasses import dataclass
 
 import mlx.core as mx
+import numpy as np
 
 THRESHOLD = 0.05
 
@@ -70,10 +71,12 @@ def measure(before: mx.array, after: mx.array, meant: mx.array) -> tuple[float |
     """(strength, residual) of one weight: before W, after W', meant W + D; any float type, compared in float32."""
     trained = meant.astype(mx.float32) - before.astype(mx.float32)
     served = after.astype(mx.float32) - before.astype(mx.float32)
-    square = mx.sum(trained * trained)
-    overlap, rest = mx.sum(served * trained), mx.sum(mx.square(served - trained))
-    mx.eval(square, overlap, rest)
-    norm = float(square.item())  # type: ignore[arg-type]
-    if norm == 0.0:
+    square, overlap, rest = _sum(trained * trained), _sum(served * trained), _sum(mx.square(served - trained))
+    if square == 0.0:
         return None, None
-    return float(overlap.item()) / norm, math.sqrt(float(rest.item()) / norm)  # type: ignore[arg-type]
+    return overlap / square, math.sqrt(rest / square)
+
+
+def _sum(products: mx.array) -> float:
+    """By rows in float32, the rows in float64: one float32 sum over a large embedding would stand still at 2**24."""
+    return float(np.array(products.sum(axis=-1)).sum(dtype=np.float64))

@@ -208,6 +208,21 @@ def test_a_layer_that_the_forward_bypasses_is_found_at_load_and_not_served_witho
     assert bank.infos() == ()
 
 
+def test_a_half_precision_model_stays_in_its_own_type_whatever_the_adapter_was_saved_in(
+    bases: Bases, tmp_path: Path
+) -> None:
+    model, _ = load_model(bases("llama"))
+    model.set_dtype(mx.bfloat16)
+    bank = AdapterBank(model)
+    for name in MIXED["llama"]:
+        next(case for case in CASES if case.name == name).build(tmp_path / name, weights_of(bases("llama")))
+        bank.load(name, tmp_path / name)
+        bank.select([bank.slot(name)])
+        assert model(mx.array([IDS])).dtype == mx.bfloat16
+    bank.select([bank.slot(name) for name in [*MIXED["llama"], None]])
+    assert model(prompts(7, 3)).dtype == mx.bfloat16
+
+
 def test_what_is_told_about_an_adapter_is_what_was_loaded(bases: Bases, tmp_path: Path) -> None:
     _model, bank = loaded(bases("llama"), ["peft_rslora", "mlx_lora", "peft_patterns"], tmp_path)
     info = bank.info(bank.slot("peft_rslora"))

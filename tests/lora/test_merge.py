@@ -48,6 +48,11 @@ def test_measured_strength_is_the_projection_on_the_trained_change() -> None:
     assert measure(before, before, before) == (None, None)
 
 
+def test_strength_is_right_for_matrices_of_more_than_2_to_the_24_numbers() -> None:
+    before, meant = mx.zeros((1 << 15, 1 << 10)), mx.ones((1 << 15, 1 << 10))
+    assert measure(before, 0.75 * meant, meant) == pytest.approx((0.75, 0.25), abs=1e-6)
+
+
 def test_a_quantised_layer_is_requantised_in_its_own_way_and_its_strength_is_that_of_the_served_weights(
     bases: Bases, adapter: Path
 ) -> None:
@@ -100,6 +105,8 @@ def test_modules_named_to_be_kept_dense_carry_the_change_exactly(bases: Bases, a
     model, _ = load_model(bases("llama4"))
     dense = dense_weights(model)
     factors = draw(weights_of(bases("llama")), layered(QUERY, VALUE, DOWN))
+    with pytest.raises(MisfitError, match="k_proj"):
+        merge_adapter(model, adapter, keep_dense=["model.layers.0.self_attn.k_proj"])
     merge_adapter(model, adapter, keep_dense=list(factors.modules))
     expected = reference(bases("llama"), merged(dense, factors, 2.0), tmp_path / "reference")
     assert np.abs(logprobs(model) - expected).max() < 1e-3
