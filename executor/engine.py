@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..sampler.keys import fresh_seed
 from ..sampler.params import SamplingParams
-from . import vitals
+from . import admission, vitals
 from .errors import ExecutorError, Refused
 from .health import Health
 from .life import Life
@@ -120,6 +120,9 @@ class Engine:
             raise Refused("overloaded", f"{len(self._streams)} requests are running or queued", COME_BACK_S)
         if request.id in self._streams:
             raise Refused("invalid", f"a request with the id {request.id} is running")
+        assert self.facts is not None
+        live = [stream.request for stream in self._streams.values()]
+        admission.check(request, live, self.facts, self.settings.max_batch)
 
     def _deliver(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -4,6 +4,7 @@ Runs on the executor thread only.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -62,3 +63,25 @@ def extract(batch: Layers, index: int) -> Layers:
 
 def arrays(layers: Layers) -> list[Any]:
     return [layer.state for layer in layers]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Bytes of one layer's cache: `row` whatever its length, `token` for each id."""
+
+    row: int = 0
+    token: int = 0
+
+
+def cost_of(layer: Any) -> Cost:
+    """From a cache that has seen an id. A window costs all of itself, a recurrent state what it is."""
+    inner = getattr(layer, "caches", None)
+    if inner is not None:
+        parts = [cost_of(cache) for cache in inner]
+        return Cost(sum(part.row for part in parts), sum(part.token for part in parts))
+    keys = getattr(layer, "keys", None)
+    if not isinstance(keys, mx.array):
+        return Cost(row=int(layer.nbytes))
+    token = layer.nbytes // keys.shape[2]
+    window = getattr(layer, "max_size", None)
+    return Cost(row=token * window) if window else Cost(token=token)

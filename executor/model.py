@@ -21,6 +21,7 @@ from .settings import EngineSettings, ModelFacts
 
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
 UNSTATED_CONTEXT = 32_768
+MEMORY_SHARE = 0.9  # of the device's memory, unless a limit is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ def _facts(network: nn.Module, config: dict[str, Any], settings: EngineSettings,
     logits = network(mx.array([[0]]), cache=layers)
     mx.eval(logits)
     context = _context_length(config)
+    costs = [kv.cost_of(layer) for layer in layers]
     floats = [p.dtype for _, p in tree_flatten(network.parameters()) if mx.issubdtype(p.dtype, mx.floating)]
     return ModelFacts(
         vocab_size=logits.shape[-1],
@@ -92,7 +94,17 @@ def _facts(network: nn.Module, config: dict[str, Any], settings: EngineSettings,
         dtype=str(max(set(floats), key=floats.count)).removeprefix("mlx.core."),
         quantized=quantized,
         batched=kv.can_batch(layers),
+        row_bytes=sum(cost.row for cost in costs),
+        token_bytes=sum(cost.token for cost in costs),
+        scratch_bytes=_scratch_bytes(config, settings),
+        memory_bytes=settings.memory_limit or int(MEMORY_SHARE * device.total_memory()),
     )
+
+
+def _scratch_bytes(config: dict[str, Any], settings: EngineSettings) -> int:
+    """Attention scores of one prefill chunk, an id of context: only the CPU backend writes them out, in float32."""
+    heads = config.get("num_attention_heads") or (config.get("text_config") or {}).get("num_attention_heads") or 0
+    return int(heads) * settings.prefill_chunk * 4 if device.on_cpu() else 0
 
 
 def _context_length(config: dict[str, Any]) -> int:

@@ -12,7 +12,8 @@ import mlx.core as mx
 from . import kv
 from .batch import Batch, OnLeave, forget
 from .model import LoadedModel
-from .prefill import Pace, Prefill
+from .pace import Pace
+from .prefill import Prefill
 from .prefix_keeper import PrefixKeeper
 from .pulse import Pulse
 from .recovery import put_rows_on_trial
@@ -61,8 +62,9 @@ class Rounds:
         """One round. Ticks the pulse for each piece of work done."""
         self.pulse.wake()
         self.outbox += self.scheduler.admit(len(self.batch.rows))
+        undisturbed = not self.scheduler.prefills
         self._prefill()
-        self._decode()
+        self._decode(undisturbed)
         self.prefixes.save_some()
         self._publish()
 
@@ -85,19 +87,19 @@ class Rounds:
     # -- prefill ---------------------------------------------------------------------------------
 
     def _prefill(self) -> None:
-        """One chunk of the prompt that is first in line; a finished prompt joins the batch."""
+        """One chunk of the prompt whose turn it is; a finished prompt joins the batch."""
         if not self.scheduler.prefills:
             return
-        job = self.scheduler.prefills[0]
+        job = self.scheduler.next_prefill()
         try:
             self._advance(job)
             if job.remaining <= 0:
                 assert job.layers is not None
                 self.batch.join([row for row in job.rows if not row.ended], job.layers)
-                self.scheduler.prefills.popleft()
+                self.scheduler.prefills.remove(job)
         except Exception as error:
             self._note(error)
-            self.scheduler.prefills.popleft()
+            self.scheduler.prefills.remove(job)
             for row in job.rows:
                 self._fail(row)
 
@@ -114,7 +116,8 @@ class Rounds:
 
     # -- decode ----------------------------------------------------------------------------------
 
-    def _decode(self) -> None:
+    def _decode(self, undisturbed: bool) -> None:
+        """One step. `undisturbed`: no chunk ran beside it, so its duration is that of a step alone."""
         if self.batch.idle:
             return
         begun = time.monotonic()
@@ -123,7 +126,8 @@ class Rounds:
         except Exception as error:
             self._note(error)
             self._recover()
-        self.pace.stepped(time.monotonic() - begun)
+        if undisturbed:
+            self.pace.stepped(time.monotonic() - begun)
         self.pulse.steps += 1
         self.pulse.tick()
         if self.pulse.steps % CLEAR_CACHE_EVERY == 0:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from .prefill import Prefill
+from .prefix_tree import BLOCK
 from .request import Event, Progress, Request
 from .sequence import Sequence
 
@@ -19,6 +20,7 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.prefills: deque[Prefill] = deque()
         self._told: dict[str, int] = {}
+        self._elders_turn = False
 
     @property
     def idle(self) -> bool:
@@ -46,6 +48,19 @@ class Scheduler:
     def _open(self, request: Request) -> None:
         rows = [Sequence(request, choice) for choice in range(request.n)]
         self.prefills.append(Prefill(list(request.ids), rows))
+
+    def next_prefill(self) -> Prefill:
+        """The oldest prompt and the one with least left take turns, so that a short one need not wait for a long one.
+
+        A prompt that begins like an older one waits for it, and finds their common beginning in the cache.
+        """
+        self._elders_turn = not self._elders_turn
+        if self._elders_turn:
+            return self.prefills[0]
+        beginnings: dict[tuple[int, ...], Prefill] = {}
+        for prefill in self.prefills:
+            beginnings.setdefault(tuple(prefill.ids[:BLOCK]), prefill)
+        return min(beginnings.values(), key=lambda prefill: prefill.remaining)
 
     def _news(self) -> Iterator[Event]:
         """Places in the queue, told when they change."""

@@ -16,6 +16,7 @@ class EngineSettings:
     prefix_cache_bytes: int = 2 << 30
     cache_dir: Path | None = None
     cache_dir_bytes: int = 8 << 30
+    memory_limit: int | None = None
     stall_after: float = 60.0
     load_stall_after: float = 600.0
     respawns: int = 3
@@ -25,7 +26,11 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the loaded model is, for the door: vocab_size is the width of its logits."""
+    """What the loaded model is, for the door: vocab_size is the width of its logits.
+
+    A row of n ids takes `row_bytes + n * token_bytes` of caches, and `scratch_bytes` an id while it is prefilled.
+    memory_bytes: what weights, rows and scratch may take together.
+    """
 
     vocab_size: int
     context_length: int
@@ -34,3 +39,7 @@ class ModelFacts:
     dtype: str
     quantized: bool
     batched: bool
+    row_bytes: int = 0
+    token_bytes: int = 0
+    scratch_bytes: int = 0
+    memory_bytes: int = 1 << 62
