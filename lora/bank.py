@@ -62,6 +62,7 @@ class AdapterBank:
         changes = load_changes(adapter, fitted)
         self._check_servable(changes)
         shares = {module: share_of(self._places[module].module, change) for module, change in changes.items()}
+        del changes
         slot = next(number for number in range(1, len(self._loaded) + 2) if number not in self._loaded)
         try:
             for module, share in shares.items():
@@ -69,10 +70,12 @@ class AdapterBank:
             self._prove(slot, set(shares))
         except BaseException:
             self._remove(slot, tuple(shares))
+            mx.clear_cache()
             raise
         info = _info(name, path, adapter, fitted, list(shares.values()))
         self._loaded[slot] = Loaded(info, tuple(shares))
         self._slots[name] = slot
+        mx.clear_cache()  # what loading used in between must not sit in the buffer pool
         return info
 
     def unload(self, name: str) -> bool:
@@ -126,6 +129,7 @@ class AdapterBank:
         del self._loaded[slot]
         self._rows.current = None
         self._remove(slot, loaded.modules)
+        mx.clear_cache()
         return True
 
     def _check_servable(self, changes: dict[str, Change]) -> None:

@@ -169,6 +169,23 @@ def test_unloading_the_last_adapter_gives_back_memory_and_the_models_own_layers(
     assert [name for name, _ in tree_flatten(model.parameters())] == names
 
 
+def test_twenty_loads_and_unloads_in_turn_do_not_grow_memory_in_use_or_in_the_pool(
+    bases: Bases, tmp_path: Path
+) -> None:
+    model, bank = loaded(bases("llama"), ["mlx_lora"], tmp_path)
+    case = next(case for case in CASES if case.name == "peft_modules_to_save")
+    case.build(tmp_path / "other", weights_of(bases("llama")))
+    held = []
+    for _ in range(20):
+        bank.load("other", tmp_path / "other")
+        bank.select([bank.slot("other"), bank.slot("mlx_lora")])
+        logprobs(model, rows=2)
+        bank.unload("other")
+        gc.collect()
+        held.append(mx.get_active_memory() + mx.get_cache_memory())
+    assert max(held[2:]) <= held[1] + 4096
+
+
 def test_a_refused_adapter_leaves_no_trace(bases: Bases, tmp_path: Path) -> None:
     model, bank = loaded(bases("llama"), ["mlx_lora"], tmp_path)
     bank.select([bank.slot("mlx_lora")])
