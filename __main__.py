@@ -1,4 +1,4 @@
-"""The command line: `soloist serve | models | doctor`. A command's modules are imported only when it is called."""
+"""The command line: `soloist serve | models | lora | doctor`. What a command needs is imported when it is called."""
 
 import argparse
 import os
@@ -13,6 +13,7 @@ from . import __version__
 COMMANDS = {
     "serve": "serve a model over HTTP",
     "models": "list, pull, import and remove models",
+    "lora": "inspect, merge and gate adapters",
     "doctor": "check this machine and installation",
 }
 Subparsers = Any  # argparse keeps the type private

@@ -13,9 +13,9 @@ class AddressError(Exception):
 def bind(host: str, port: int) -> socket.socket:
     """A bound socket that does not listen yet. Raises AddressError."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # "localhost" is both; clients that know but one of the two know IPv4.
+        family, kind, protocol, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
         raise AddressError(f"host {host!r} is no address of this machine: {error.strerror or error}") from None

@@ -34,6 +34,9 @@ class Config:
     max_batch: int = _setting(8, count, "choices that are generated at the same time", "ROWS")
     max_queue: int = _setting(64, count, "requests that may wait; one more is answered 503", "REQUESTS")
     prefill_chunk: int = _setting(256, count, "prompt tokens that are read between two decode steps", "TOKENS")
+    prefix_cache_bytes: int = _setting(
+        2 * 1024**3, size(0), "memory for the states of prompts that may come again; 0 keeps none", "SIZE"
+    )
     api_key: tuple[str, ...] = _setting(
         (), texts, "key that clients must send as a bearer token (repeatable)", "KEY", True
     )
@@ -49,7 +52,7 @@ class Config:
     chat_template: Path | None = _setting(  # noqa: RUF009
         None, path, "Jinja file to use instead of the model's chat template", "FILE"
     )
-    max_body_bytes: int = _setting(64 * 1024**2, size, "largest request body; suffixes KiB, MiB, GiB", "SIZE")
+    max_body_bytes: int = _setting(64 * 1024**2, size(1), "largest request body; suffixes KiB, MiB, GiB", "SIZE")
     stall_after: float = _setting(60.0, seconds(0.1), "a step older than this while work is due: not ready", "SECONDS")
     shutdown_grace: float = _setting(5.0, seconds(0), "how long running requests may finish after SIGTERM", "SECONDS")
     request_timeout: float | None = _setting(None, seconds(0.001), "deadline of each request; default none", "SECONDS")

@@ -33,7 +33,7 @@ def open_chat(raw: bytes, served: Served) -> Job:
     chat: ChatBody = validate.typed(ChatBody, body)
     if chat.messages is UNSET or chat.messages is None:
         raise BadRequest("'messages' is required.", param="messages", code="missing_required_parameter")
-    check_messages(chat.messages)
+    served.limits.check_length(check_messages(chat.messages), "messages")
     choice = None if chat.tool_choice is UNSET else chat.tool_choice
     tools = check_tools(given(chat.tools, []), choice)
     logprobs = _chat_logprobs(chat)

@@ -56,10 +56,11 @@ class BadRequest(ApiError):
 class ContextExceeded(BadRequest):
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, context: int, param: str) -> None:
+    def __init__(self, prompt_tokens: int, context: int, param: str, *, about: str = "") -> None:
+        """about: how exact the number is, such as "at least "."""
         super().__init__(
-            f"This model's maximum context length is {context} tokens, and the prompt has {prompt_tokens} tokens: "
-            "at least one more is needed for an answer. Please shorten the prompt.",
+            f"This model's maximum context length is {context} tokens, and the prompt has {about}{prompt_tokens} "
+            "tokens: at least one more is needed for an answer. Please shorten the prompt.",
             param=param,
         )
 

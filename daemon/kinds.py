@@ -89,11 +89,24 @@ def seconds(low: float) -> Kind:
 _UNITS = {"": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 
 
-def _read_size(value: Any) -> int:
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip(), re.IGNORECASE)
-    if isinstance(value, bool) or not match or match[2].upper() not in _UNITS or int(match[1]) < 1:
-        raise ValueError("a number of bytes, such as 1048576 or 64MiB")
-    return int(match[1]) * _UNITS[match[2].upper()]
+def size(low: int) -> Kind:
+    """A number of bytes."""
+
+    def read(value: Any) -> int:
+        match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip(), re.IGNORECASE)
+        if isinstance(value, bool) or not match or match[2].upper() not in _UNITS or int(match[1]) < low:
+            raise ValueError(f"a number of bytes of at least {low}, such as 1048576 or 64MiB")
+        return int(match[1]) * _UNITS[match[2].upper()]
+
+    return Kind("size", read)
+
+
+def spell_size(count: int) -> str:
+    """The largest unit that says it exactly."""
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if count and count % factor == 0:
+            return f"{count // factor}{unit}"
+    return str(count)
 
 
 def choice(*names: str) -> Kind:
@@ -112,4 +125,3 @@ texts = Kind("texts", _read_texts, many=True)
 path = Kind("path", _read_path)
 switch = Kind("switch", _read_switch)
 count = integer(1)
-size = Kind("size", _read_size)

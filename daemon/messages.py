@@ -11,12 +11,19 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _TEXTS = ("name", "tool_call_id", "reasoning_content", "reasoning", "refusal")
 
 
-def check_messages(messages: list[dict[str, Any]]) -> None:
-    """Raises BadRequest with a param such as `messages[0].content`."""
+def check_messages(messages: list[dict[str, Any]]) -> int:
+    """Returns how many characters they hold. Raises BadRequest with a param such as `messages[0].content`."""
     if not messages:
         raise BadRequest("'messages' must hold at least one message.", param="messages")
     for index, message in enumerate(messages):
         _check_message(message, f"messages[{index}]")
+    return sum(_length(message.get("content")) for message in messages)
+
+
+def _length(content: Any) -> int:
+    if isinstance(content, list):
+        return sum(_length(part.get("text")) for part in content if isinstance(part, dict))
+    return len(content) if isinstance(content, str) else 0
 
 
 def _check_message(message: dict[str, Any], at: str) -> None:

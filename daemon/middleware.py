@@ -33,9 +33,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         return await handler(request)
     except ApiError as error:
-        return error_response(error)
+        return _refuse(request, error)
     except web.HTTPException as error:
-        return error_response(_from_aiohttp(error))
+        return _refuse(request, _from_aiohttp(error))
     except ConnectionError:
         raise
     except Exception:
@@ -43,6 +43,12 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         if request.task.cancelling():
             raise
         return error_response(Internal())
+
+
+def _refuse(request: web.Request, error: ApiError) -> web.Response:
+    level = logging.WARNING if error.status >= 500 else logging.INFO
+    log.log(level, "%s %s: %d %s", request[REQUEST_ID], request.path[:80], error.status, error.code)
+    return error_response(error)
 
 
 def _from_aiohttp(error: web.HTTPException) -> ApiError:

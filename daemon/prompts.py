@@ -15,19 +15,20 @@ def read_prompts(value: Any, tokenizer: Tokenizer, limits: Limits) -> tuple[Ids,
     if value is UNSET or value is None:
         raise BadRequest("'prompt' is required.", param="prompt", code="missing_required_parameter")
     if isinstance(value, str):
-        return (_text(value, tokenizer, "prompt"),)
+        return (_text(value, tokenizer, limits, "prompt"),)
     if len(value) > limits.prompts and not isinstance(value[0], int):
         raise BadRequest(f"'prompt' may hold at most {limits.prompts} prompts.", param="prompt")
     if not value:
         raise BadRequest("'prompt' must not be an empty list.", param="prompt")
     if all(isinstance(item, str) for item in value):
-        return tuple(_text(item, tokenizer, f"prompt[{index}]") for index, item in enumerate(value))
+        return tuple(_text(item, tokenizer, limits, f"prompt[{index}]") for index, item in enumerate(value))
     if all(isinstance(item, list) for item in value):
         return tuple(_ids(item, limits.vocabulary, f"prompt[{index}]") for index, item in enumerate(value))
     return (_ids(value, limits.vocabulary, "prompt"),)
 
 
-def _text(text: str, tokenizer: Tokenizer, at: str) -> Ids:
+def _text(text: str, tokenizer: Tokenizer, limits: Limits, at: str) -> Ids:
+    limits.check_length(len(text), at)
     ids = tuple(tokenizer.encode(text, specials=True))
     if not ids:
         raise BadRequest("The prompt is empty, and this model has no token to begin with.", param=at)

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
 
 from .errors import ApiError, BadRequest, Internal
 from .middleware import error_response
@@ -40,6 +42,13 @@ class Connection(web.RequestHandler):
         response.headers["Access-Control-Allow-Origin"] = "*"  # the request's own Origin could not be read
         response.force_close()
         return response
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """A body that breaks off or is no chunk after all is the client's fault, and has been answered."""
+        if isinstance(kwargs.get("exc_info"), RequestPayloadError):
+            log.debug("a request's body was broken")
+        else:
+            super().log_exception(*args, **kwargs)
 
 
 def factory(server: web.Server) -> Callable[[], Connection]:

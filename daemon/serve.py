@@ -41,7 +41,7 @@ def run(config: Config, find: FindModel) -> int:
     except AddressError as error:
         return _give_up(str(error), exit_codes.PORT_TAKEN)
     except CannotServe as error:
-        return _give_up(str(error), error.exit_code)
+        end_now(_give_up(str(error), error.exit_code))  # the executor thread may still be inside the load
 
 
 def _give_up(message: str, code: int) -> int:

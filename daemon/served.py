@@ -80,12 +80,18 @@ def make_served(config: Config, folder: Path, tokenizer: Tokenizer, facts: Model
             context=context,
             choices=config.max_batch,
             prompts=config.max_batch + config.max_queue,
+            token_text=longest_token(tokenizer),
         ),
         defaults=model_defaults(folder) if config.sampling_defaults == "model" else DEFAULTS,
         sampling_defaults=config.sampling_defaults,
         created=int(time.time()),
         fingerprint="fp_" + hashlib.sha256(identity).hexdigest()[:12],
     )
+
+
+def longest_token(tokenizer: Tokenizer) -> int:
+    """Bytes; never so few that a tokenizer which drops characters could make a short prompt look long."""
+    return max(16, *(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)))
 
 
 def served_names(config: Config, folder: Path) -> tuple[str, ...]:

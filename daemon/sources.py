@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from .config import SETTINGS, Config, ConfigError, Setting
+from .kinds import spell_size
 
 MASK = "********"
 
@@ -34,6 +35,8 @@ def _help(setting: Setting) -> str:
     if setting.default in (None, (), False):
         return setting.help
     shown = ", ".join(setting.default) if setting.kind.many else setting.default
+    if setting.kind.name == "size":
+        shown = spell_size(setting.default)
     return f"{setting.help} (default: {shown})".replace("%", "%%")
 
 

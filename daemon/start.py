@@ -55,6 +55,7 @@ def engine_settings(config: Config, folder: Path) -> EngineSettings:
         max_batch=config.max_batch,
         max_queue=config.max_queue,
         prefill_chunk=config.prefill_chunk,
+        prefix_cache_bytes=config.prefix_cache_bytes,
         stall_after=config.stall_after,
         trust_remote_code=config.trust_remote_code,
     )

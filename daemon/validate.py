@@ -9,7 +9,7 @@ import msgspec
 
 from ..sampler.keys import SEED_MAX, SEED_MIN
 from ..sampler.params import SamplingParams
-from .errors import BadRequest
+from .errors import BadRequest, ContextExceeded
 from .schemas import Body, Maybe, given
 
 MOST_STOPS = 16
@@ -20,13 +20,21 @@ MOST_TOP_LOGPROBS = 20
 class Limits:
     """What the loaded model allows. vocabulary: ids below it exist both as text and as logits. context: tokens.
 
-    choices: most choices that one prompt may ask for. prompts: most prompts of one request.
+    choices: most choices that one prompt may ask for. prompts: most prompts of one request. token_text: bytes of the
+    longest token, so that a text which cannot fit is refused without being tokenised.
     """
 
     vocabulary: int
     context: int
     choices: int
     prompts: int
+    token_text: int
+
+    def check_length(self, characters: int, param: str) -> None:
+        """Raises ContextExceeded for a text that is too long however it is cut into tokens."""
+        least = characters // self.token_text
+        if least >= self.context:
+            raise ContextExceeded(least, self.context, param, about="at least ")
 
 
 def typed(kind: type[Any], body: Mapping[str, Any]) -> Any:

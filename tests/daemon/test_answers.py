@@ -69,9 +69,9 @@ def test_the_seed_that_was_used_comes_back_and_reproduces_the_answer(dist: Serve
 def test_first_tokens_of_default_requests_follow_the_models_own_probabilities(dist: Server) -> None:
     from scipy.stats import chisquare
 
-    drawn = Counter(dist.chat(max_tokens=1).text for _ in range(300))
+    drawn = Counter(dist.chat(max_tokens=1).text for _ in range(200))
     assert set(drawn) <= set("abcd")
-    assert chisquare([drawn[c] for c in "abcd"], [150, 90, 45, 15]).pvalue > 1e-5
+    assert chisquare([drawn[c] for c in "abcd"], [100, 60, 30, 10]).pvalue > 1e-5
 
 
 @pytest.mark.parametrize(

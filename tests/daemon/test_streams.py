@@ -133,3 +133,17 @@ def test_an_error_after_comments_is_an_event_too(folders: Any, monkeypatch: pyte
 
 def test_comments_come_no_later_than_a_second_after_the_request() -> None:
     assert sse.FIRST_COMMENT_AFTER <= 1
+
+
+def test_a_full_queue_is_a_503_at_once_and_says_when_to_come_again(folders: Any) -> None:
+    with serving(folders / "loop", max_batch=1, max_queue=1) as server:
+        sockets = [server.connect() for _ in range(2)]
+        for raw in sockets:
+            raw.sendall(post_bytes({"messages": HI, "max_tokens": 100000}))
+        while server.get("/health").json["answering"] < 2 or not server.get("/health").json["running"]:
+            pass
+        for stream in (False, True):
+            reply = server.request("POST", CHAT, {"messages": HI, "stream": stream})
+            assert (reply.status, reply.error["code"]) == (503, "overloaded") and reply.headers["retry-after"]
+        for raw in sockets:
+            raw.close()
