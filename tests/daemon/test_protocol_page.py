@@ -26,16 +26,11 @@ def test_every_exit_code_is_described() -> None:
 
 def test_every_error_code_is_described() -> None:
     """Every literal that is given, or assigned, as a `code` in this room."""
-    codes = set()
-    for path in (ROOT / "daemon").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            value = None
-            if (isinstance(node, ast.keyword) and node.arg == "code") or (
-                isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "code"
-            ):
-                value = node.value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                codes.add(value.value)
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "daemon").glob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    values = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg == "code"]
+    values += [n.value for n in nodes if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "code"]
+    codes = {v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)}
     assert len(codes) > 15
     assert {code for code in codes if f"`{code}`" not in PAGE} - {"unavailable", "forbidden"} == set()
 
