@@ -6,6 +6,7 @@ from typing import Any
 from . import tool_formats
 from .calls import CallReader
 from .chat_text import ChatText
+from .grammar import Writing
 from .harmony import HIDDEN_NO_MORE, MARKERS, HarmonyText
 from .output import Parts
 from .reasoning import marks
@@ -36,8 +37,16 @@ class Answers:
         seen = [text for text in self._added if text in self._marks.start or text in self._marks.end]
         if reader is not None:
             seen += [text for text in self._added if text in reader.format.syntax]
-        opened = prompt.rstrip().endswith(self._marks.start)
-        return ChatText(self._marks, opened=opened, reader=reader), self._ids(seen)
+        return ChatText(self._marks, opened=self._opened(prompt), reader=reader), self._ids(seen)
+
+    def writing(self, prompt: str, special: Collection[int]) -> Writing:
+        """What a grammar must know. special: ids that are no text."""
+        format = None if self._harmony else tool_formats.load(self.tool_parser)
+        ids = {text: id for text, id in self._added.items() if id in special}
+        return Writing(format, self._marks, self._opened(prompt), ids)
+
+    def _opened(self, prompt: str) -> bool:
+        return prompt.rstrip().endswith(self._marks.start)
 
     def _ids(self, texts: Collection[str]) -> set[int]:
         return {self._added[text] for text in texts if text in self._added}

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from .answers import Answers
+from .constraint import check, vocabulary
 from .detokenizer import ByteDetokenizer, Detokenizer, WholeDetokenizer
 from .encoder import Encoder
 from .errors import TemplateError, TokenizerError
 from .folder import Folder
+from .grammar import GrammarError, grammar
 from .messages import broken_call, prepare
 from .output import OutputText
 from .pieces import Pieces, Recipe
@@ -42,6 +44,7 @@ class Tokenizer:
         self._pieces = Pieces(
             full, Recipe.read(specification.full.get("decoder"), specification.full.get("pre_tokenizer"))
         )
+        self._vocabularies: dict[int, Any] = {}
         self._answers = Answers(folder.templates.values(), self._encoder.added_ids, tool_parser)
         self._templates = {name: _compiled(source) for name, source in folder.templates.items()}
 
@@ -159,6 +162,37 @@ class Tokenizer:
             parts, markup = self._answers.parts(tools, self._tail(prompt_ids))
             shown |= markup
         return OutputText(self._detokenizer(self._hidden - shown), stops, parts)
+
+    def grammar(
+        self,
+        *,
+        response_format: dict[str, Any] | None = None,
+        tool_choice: Any = None,
+        tools: list[dict[str, Any]] | None = None,
+        parallel: bool = True,
+        prompt_ids: Sequence[int] = (),
+    ) -> str | None:
+        """What llguidance's matcher must hold this answer to, checked; None when the answer is free.
+
+        Raises GrammarError naming the field whose demand cannot be enforced.
+        """
+        writing = self._answers.writing(self._tail(prompt_ids), self._hidden)
+        demands = {"response_format": response_format, "tool_choice": tool_choice, "tools": tools}
+        lark = grammar(writing, **demands, parallel=parallel)
+        if lark is None:
+            return None
+        return check(lark, self.grammar_vocabulary(self.vocab_size), "tools" if tools else "response_format")
+
+    def grammar_vocabulary(self, size: int) -> Any:
+        """llguidance's LLTokenizer over `size` ids, as many as the model has logits. Made once for each size."""
+        if size not in self._vocabularies:
+            tokens = [self._pieces[id] for id in range(size)]
+            special = sorted(id for id in self._hidden if id < size)
+            ends = sorted(id for id in self.end_ids if id < size)
+            if not ends:
+                raise GrammarError("a model without an end token cannot be held to a grammar", "response_format")
+            self._vocabularies[size] = vocabulary(tokens, special, self.bos_id, ends)
+        return self._vocabularies[size]
 
     def _tail(self, prompt_ids: Sequence[int]) -> str:
         """The end of a prompt as text, control tokens included."""
