@@ -39,7 +39,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except ConnectionError:
         raise
     except Exception:
-        log.exception("request %s failed: %s %s", request[REQUEST_ID], request.method, request.path)
+        log.exception("request %s failed: %s %s", request[REQUEST_ID], request.method, request.raw_path[:80])
         if request.task.cancelling():
             raise
         return error_response(Internal())
@@ -47,7 +47,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 def _refuse(request: web.Request, error: ApiError) -> web.Response:
     level = logging.WARNING if error.status >= 500 else logging.INFO
-    log.log(level, "%s %s: %d %s", request[REQUEST_ID], request.path[:80], error.status, error.code)
+    log.log(level, "%s %s: %d %s", request[REQUEST_ID], request.raw_path[:80], error.status, error.code)
     return error_response(error)
 
 

@@ -17,8 +17,10 @@ from soloist.daemon import exit_codes
 
 
 @contextmanager
-def process(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "soloist", *arguments]
+def process(*arguments: str, fault: str = "", **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """fault: Python that runs before the command does."""
+    script = f"import sys, time\n{fault}\nfrom soloist.__main__ import main\nsys.exit(main())"
+    command = [sys.executable, *(["-c", script] if fault else ["-m", "soloist"]), *arguments]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )
@@ -42,13 +44,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+def served(
+    folder: Path, *arguments: str, fault: str = "", path: str = "/health"
+) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+    """Once `path` is 200."""
     port = free_port()
-    with process("serve", "--model", str(folder), "--port", str(port), *arguments) as child:
+    with process("serve", "--model", str(folder), "--port", str(port), *arguments, fault=fault) as child:
         client, end = Client(port), time.monotonic() + PATIENCE
         while time.monotonic() < end and child.poll() is None:
             try:
-                if client.get("/health").status == 200:
+                if client.get(path).status == 200:
                     yield child, client
                     return
             except (OSError, http.client.HTTPException):
@@ -75,6 +80,20 @@ def test_sigterm_ends_a_busy_server_within_its_grace(folders: Path) -> None:
     assert b" 503 " in whole.partition(b"\r\n")[0] and b'"code":"draining"' in whole
     assert "is ready" in out and f":{client.port}/v1/chat/completions" in out
     assert "Traceback" not in err
+
+
+def test_a_client_that_never_reads_cannot_hold_the_process(folders: Path) -> None:
+    body = {"messages": HI, "stream": True, "logprobs": True, "top_logprobs": 20, "n": 8, "max_tokens": 400}
+    with served(folders / "loop", "--shutdown-grace", "0.3") as (child, client), socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", client.port))
+        raw.sendall(post_bytes(body))
+        end = time.monotonic() + PATIENCE
+        while (health := client.get("/health").json)["steps"] < 400 or health["running"] or not health["answering"]:
+            assert time.monotonic() < end, "all tokens are drawn, and the answer still waits for its reader"
+            time.sleep(0.02)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(5) == exit_codes.CLEAN
 
 
 def read_all(raw: socket.socket) -> bytes:
@@ -112,6 +131,39 @@ def test_a_second_signal_ends_at_once(folders: Path) -> None:
         time.sleep(0.2)
         child.send_signal(signal.SIGINT)
         assert child.wait(5) == exit_codes.SIGNALLED + signal.SIGINT
+
+
+HANG = """
+from soloist.executor.worker import Worker
+from soloist.executor.batch import Batch
+def hang(*_): time.sleep(600)
+"""
+
+
+def test_sigterm_during_the_load_ends_at_once(folders: Path) -> None:
+    fault = HANG + "Worker.open_thread = hang"
+    with served(folders / "stop", fault=fault, path="/health/live") as (child, client):
+        assert client.get("/health").json["state"] == "loading"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(5) == exit_codes.CLEAN
+
+
+def test_sigterm_ends_a_server_whose_executor_hangs(folders: Path) -> None:
+    fault = HANG + "real = Batch.step\nBatch.step = lambda self: (hang if len(self.rows[0].ids) > 5 else real)(self)"
+    with served(folders / "stop", "--shutdown-grace", "0.2", fault=fault) as (child, client), client.connect() as raw:
+        raw.sendall(post_bytes({"messages": HI}))
+        while not client.get("/health").json["answering"]:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGTERM)
+        assert b'"code":"draining"' in read_all(raw)
+        assert child.wait(5) == exit_codes.CLEAN
+
+
+def test_a_hanging_executor_ends_the_process_where_that_is_asked_for(folders: Path) -> None:
+    fault = HANG + "real = Batch.step\nBatch.step = lambda self: (hang if len(self.rows[0].ids) > 5 else real)(self)"
+    with served(folders / "stop", "--exit-on-hang", "--stall-after", "0.4", fault=fault) as (child, client):
+        assert client.chat().status == 503
+        assert child.wait(PATIENCE) == exit_codes.EXECUTOR_HUNG
 
 
 def test_a_taken_port_is_one_line_and_its_own_number(folders: Path) -> None:
