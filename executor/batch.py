@@ -7,7 +7,6 @@ device computes while Python hands out ids. A row joins with the last id of its 
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 
@@ -15,6 +14,8 @@ from ..sampler.chain import Sampled, sample
 from ..sampler.rows import Rows, RowSpec
 from . import kv
 from .deltas import deltas_of
+from .grammars import check_grammars, masks_of
+from .model import LoadedModel
 from .request import Event
 from .sequence import Sequence
 
@@ -35,12 +36,10 @@ class Flight:
 
 
 class Batch:
-    """Rows in decode. `network(ids[B, 1], cache=layers) -> logits[B, 1, V]`."""
+    """Rows in decode."""
 
-    def __init__(self, network: Any, vocab_size: int, *, batched: bool = True, on_leave: OnLeave = forget) -> None:
-        self.network = network
-        self.vocab_size = vocab_size
-        self.batched = batched
+    def __init__(self, model: LoadedModel, on_leave: OnLeave = forget) -> None:
+        self.model = model
         self.on_leave = on_leave
         self.rows: list[Sequence] = []
         self.flight: Flight | None = None
@@ -53,11 +52,16 @@ class Batch:
     def idle(self) -> bool:
         return not self.rows and self.flight is None
 
+    @property
+    def computed(self) -> list[Sequence]:
+        """Every row that the device may still be working on."""
+        return [*self.rows, *(self.flight.rows if self.flight else ())]
+
     def join(self, rows: Several[Sequence], layers: kv.Layers) -> None:
         """Take prefilled rows that share one prompt. `layers`: its keys and values, copied for each row."""
         self._shed()
         inputs = mx.array([row.ids[-1] for row in rows], mx.uint32)
-        if not self.batched:
+        if not self.model.facts.batched:
             assert not self.rows and len(rows) == 1, "this model serves one row at a time"
             self._layers = layers
         elif self.rows:
@@ -66,24 +70,39 @@ class Batch:
             self._layers = kv.merge([layers] * len(rows))
         self._inputs = inputs if self._inputs is None else mx.concatenate([self._inputs, inputs])
         if self._sampling is None:
-            self._sampling = Rows(self.vocab_size)
+            self._sampling = Rows(self.model.facts.vocab_size)
         self._sampling.add(spec_of(row) for row in rows)
         self.rows.extend(rows)
 
     def step(self) -> list[Event]:
         """Launch one draw for every row that wants more; return the events of the draw launched before it."""
+        if any(row.matcher for row in self.rows):
+            return self._step_in_order()
         self._shed()
         # Until its events exist the landed draw stays known: if anything raises, `abandon` must find its rows.
         self._landing = self.flight
         self.flight = self._launch() if self.rows else None
+        return self._land()
+
+    def _step_in_order(self) -> list[Event]:
+        """Read the last draw before launching the next: what a grammar allows depends on the id just drawn."""
+        self._landing, self.flight = self.flight, None
+        events = self._land()
+        events += check_grammars(self.rows)
+        self._shed()
+        self.flight = self._launch() if self.rows else None
+        return events
+
+    def _land(self) -> list[Event]:
         events = deltas_of(self._landing.rows, self._landing.sampled) if self._landing else []
         self._landing = None
         return events
 
     def _launch(self) -> Flight:
         assert self._inputs is not None and self._sampling is not None
-        logits = self.network(self._inputs[:, None], cache=self._layers)[:, -1, :]
-        sampled = sample(logits, self._sampling, self._sampling.keys([row.launched for row in self.rows]))
+        logits = self.model.forward(self._inputs[:, None], self._layers, [row.slot for row in self.rows])[:, -1, :]
+        keys = self._sampling.keys([row.launched for row in self.rows])
+        sampled = sample(logits, self._sampling, keys, masks_of(self.rows))
         self._sampling.record(sampled.ids)
         mx.async_eval(sampled.arrays(), self._sampling.pending())
         self._inputs = sampled.ids

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..sampler.chain import Sampled
+from .grammars import follow
 from .request import Delta, Event, Failure, Finish, Logprobs
 from .sequence import Sequence
 
@@ -25,9 +26,7 @@ def deltas_of(rows: Several[Sequence], sampled: Sampled) -> list[Event]:
             told = logprobs.row(index, row) if logprobs else ()
             events.append(_event(row, ids[index], told) if fine[index] else _fault(row))
     # Rows change only now that nothing can fail any more: no token is counted that was not handed out.
-    for row, event in zip([row for row in rows if not row.ended], events, strict=True):
-        _settle(row, event)
-    return events
+    return [_settle(row, event) for row, event in zip([r for r in rows if not r.ended], events, strict=True)]
 
 
 def _event(row: Sequence, token: int, logprobs: tuple[Logprobs, ...]) -> Delta:
@@ -42,13 +41,17 @@ def _fault(row: Sequence) -> Failure:
     return Failure(row.request.id, "executor_failed", NO_DISTRIBUTION, row.choice)
 
 
-def _settle(row: Sequence, event: Event) -> None:
+def _settle(row: Sequence, event: Event) -> Event:
+    """Count the token in; a row's grammar may end the row with it."""
+    if row.matcher is not None and isinstance(event, Delta):
+        event = follow(row, event)
     match event:
         case Delta(ids=ids, finish=finish, ended_by=ended_by):
             row.generated += ids
             row.ended, row.ended_by = finish is not None, ended_by
         case _:
             row.ended = True
+    return event
 
 
 def _read(array: mx.array) -> list[Any]:

@@ -5,15 +5,26 @@ Runs on the event loop. No MLX here.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from ..lora.info import AdapterInfo
 from ..sampler.keys import fresh_seed
 from ..sampler.params import SamplingParams
 from . import admission, vitals
-from .errors import ExecutorError, Refused
+from .errors import AdapterRefused, ExecutorError, Refused
 from .health import Health
 from .life import Life
-from .request import Cancel, Delta, Event, Failure, FailureKind, Request
+from .request import (
+    AdapterReply,
+    Cancel,
+    Delta,
+    Event,
+    Failure,
+    FailureKind,
+    LoadAdapter,
+    Request,
+    UnloadAdapter,
+)
 from .settings import EngineSettings, ModelFacts
 from .stream import Stream
 
@@ -34,6 +45,7 @@ class Engine:
         self._streams: dict[str, Stream] = {}
         self._since: dict[str, float] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tickets: dict[str, asyncio.Future[AdapterReply]] = {}
         self._draining = False
         self._watch: asyncio.Task[None] | None = None
 
@@ -78,6 +90,8 @@ class Engine:
 
     def _on_death(self, reason: str) -> None:
         self._fail_all("executor_failed", "the executor thread ended while this request was in it")
+        for ticket in list(self._tickets):
+            self._on_reply(AdapterReply(ticket, error="the executor thread ended"))
 
     async def _watch_for_stalls(self) -> None:
         """A stuck native call cannot be interrupted: its requests are told so, and the supervisor may act."""
@@ -124,8 +138,11 @@ class Engine:
         live = [stream.request for stream in self._streams.values()]
         admission.check(request, live, self.facts, self.settings.max_batch)
 
-    def _deliver(self, events: Sequence[Event]) -> None:
+    def _deliver(self, events: Sequence[Event | AdapterReply]) -> None:
         for event in events:
+            if isinstance(event, AdapterReply):
+                self._on_reply(event)
+                continue
             stream = self._streams.get(event.request)
             if stream is not None:
                 stream.deliver(event)
@@ -158,6 +175,43 @@ class Engine:
         del self._streams[request_id], self._since[request_id]
         if timer := self._timers.pop(request_id, None):
             timer.cancel()
+
+    # -- adapters --------------------------------------------------------------------------------
+
+    @property
+    def adapters(self) -> Mapping[str, AdapterInfo]:
+        """The adapters that a request may name."""
+        return self._life.adapters
+
+    async def load_adapter(self, name: str, path: str) -> AdapterInfo:
+        """Load an adapter beside the others. Raises AdapterRefused, with the reason for a person."""
+        return await self._about_adapters(LoadAdapter(self._ticket(), name, path))
+
+    async def unload_adapter(self, name: str) -> AdapterInfo:
+        """Forget an adapter; requests that use it finish. Raises AdapterRefused when there is none of this name."""
+        return await self._about_adapters(UnloadAdapter(self._ticket(), name))
+
+    def _ticket(self) -> str:
+        return f"adapter-{time.monotonic_ns()}"
+
+    async def _about_adapters(self, command: LoadAdapter | UnloadAdapter) -> AdapterInfo:
+        if not self.health().ready:
+            raise AdapterRefused(self.health().reason or "the executor is not ready")
+        waiting = self._tickets[command.ticket] = asyncio.get_running_loop().create_future()
+        self._life.inbox.put(command)
+        reply: AdapterReply = await waiting
+        if reply.error is not None or reply.adapter is None:
+            raise AdapterRefused(reply.error or "the adapter is not there")
+        if isinstance(command, LoadAdapter):
+            self._life.adapters[command.name] = reply.adapter
+        else:
+            self._life.adapters.pop(command.name, None)
+        return reply.adapter
+
+    def _on_reply(self, reply: AdapterReply) -> None:
+        waiting = self._tickets.pop(reply.ticket, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)
 
     # -- health ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 ExecutorError
 ├── Refused          a request was not taken; it says why and when to come again
+├── AdapterRefused   an adapter was not loaded or unloaded; everything is as it was
 └── ModelLoadError   the model could not be loaded; the thread has ended
 """
 
@@ -22,6 +23,10 @@ class Refused(ExecutorError):
         self.kind: RefusalKind = kind
         self.message = message
         self.retry_after_s = retry_after_s
+
+
+class AdapterRefused(ExecutorError):
+    """The message says what is wrong with the adapter."""
 
 
 class ModelLoadError(ExecutorError):

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..lora.info import AdapterInfo
 from .errors import ExecutorError, ModelLoadError
 from .inbox import Inbox
 from .pulse import Pulse
-from .request import Event, Stop
+from .request import AdapterReply, Event, Stop
 from .settings import EngineSettings, ModelFacts
 
 JOIN_S = 2.0
@@ -26,7 +27,7 @@ class Life:
     def __init__(
         self,
         settings: EngineSettings,
-        deliver: Callable[[Sequence[Event]], None],
+        deliver: Callable[[Sequence[Event | AdapterReply]], None],
         bereaved: Callable[[str], None],
     ) -> None:
         self.settings = settings
@@ -36,6 +37,7 @@ class Life:
         self.stopping = False
         self.failed: str | None = None
         self.facts: ModelFacts | None = None
+        self.adapters: dict[str, AdapterInfo] = {}
         self.remark: str | None = None
         self._deliver = deliver
         self._bereaved = bereaved
@@ -76,7 +78,7 @@ class Life:
             pulse,
             outlet=lambda events: self._call(self._on_events, pulse, events),
             model=model,
-            on_load=lambda model, remark: self._call(self._on_load, model.facts, remark),
+            on_load=lambda *news: self._call(self._on_load, *news),
             on_end=ended,
         )
 
@@ -88,12 +90,13 @@ class Life:
             if not self._loop.is_closed():
                 raise
 
-    def _on_events(self, pulse: Pulse, events: Sequence[Event]) -> None:
+    def _on_events(self, pulse: Pulse, events: Sequence[Event | AdapterReply]) -> None:
         if pulse is self.pulse:  # else: news of a thread that has been replaced
             self._deliver(events)
 
-    def _on_load(self, facts: ModelFacts, remark: str | None) -> None:
+    def _on_load(self, facts: ModelFacts, adapters: tuple[AdapterInfo, ...], remark: str | None) -> None:
         self.facts, self.remark = facts, remark
+        self.adapters = {adapter.name: adapter for adapter in adapters}
         if not self.first_load.done():
             self.first_load.set_result(facts)
 

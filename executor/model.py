@@ -4,7 +4,7 @@ Runs on the executor thread only.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model, load_model
 
+from ..lora.bank import AdapterBank
 from . import device, kv
 from .concrete import make_concrete
 from .errors import ModelLoadError
@@ -26,10 +27,17 @@ MEMORY_SHARE = 0.9  # of the device's memory, unless a limit is set
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """The network and its facts. `network(ids[B, L], cache=layers) -> logits[B, L, V]`."""
+    """The network, its adapters and its facts."""
 
     network: Any
     facts: ModelFacts
+    bank: AdapterBank
+
+    def forward(self, ids: mx.array, layers: kv.Layers, slots: Sequence[int]) -> mx.array:
+        """ids[B, L], the rows' caches, and each row's adapter -> logits[B, L, V]."""
+        self.bank.select(slots)
+        logits: mx.array = self.network(ids, cache=layers)
+        return logits
 
 
 def load(settings: EngineSettings, tick: Callable[[], None]) -> LoadedModel:
@@ -44,9 +52,17 @@ def load(settings: EngineSettings, tick: Callable[[], None]) -> LoadedModel:
         network.eval()
         _evaluate_by_parts(network, tick)
         make_concrete(network)
-        return LoadedModel(network, _facts(network, config, settings, quantized))
+        facts = _facts(network, config, settings, quantized)
     except Exception as error:
         raise ModelLoadError(f"{settings.model}: {_one_line(error)}") from error
+    bank = AdapterBank(network)
+    for name, path in settings.adapters:
+        try:
+            bank.load(name, path)
+            tick()
+        except Exception as error:
+            raise ModelLoadError(f"adapter {name} ({path}): {_one_line(error)}") from error
+    return LoadedModel(network, facts, bank)
 
 
 def _suit_device(network: Any) -> tuple[Any, bool]:

@@ -4,11 +4,11 @@ Runs on the executor thread only.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 
 from . import kv
+from .model import LoadedModel
 from .sequence import Sequence
 
 
@@ -35,11 +35,11 @@ class Prefill:
     def abandoned(self) -> bool:
         return all(row.ended for row in self.rows)
 
-    def advance(self, network: Any, chunk: int) -> int:
+    def advance(self, model: LoadedModel, chunk: int) -> int:
         """Feed up to `chunk` ids and evaluate their keys and values. Returns how many were fed."""
         fed = min(chunk, self.remaining)
         if fed > 0 and self.layers is not None:
-            network(mx.array([self.ids[self.done : self.done + fed]]), cache=self.layers)
+            model.forward(mx.array([self.ids[self.done : self.done + fed]]), self.layers, [self.rows[0].slot])
             mx.eval(kv.arrays(self.layers))
             self.done += fed
         return fed

@@ -16,17 +16,22 @@ from .settings import EngineSettings
 
 
 class PrefixKeeper:
-    """`kv_type`: the type that keys and values have here, part of what an entry is known by."""
+    """`kv_type`: the type that keys and values have here; `adapter`: the content of a row's adapter, empty for none.
+
+    Both are part of what an entry is known by.
+    """
 
     def __init__(
         self,
         settings: EngineSettings,
         kv_type: str,
+        adapter: Callable[[Sequence], bytes],
         new_layers: Callable[[], kv.Layers],
         note: Callable[[Exception], None],
     ) -> None:
         self.disk: DiskTier | None = None
         self._model = of_folder(settings.model) + kv_type.encode()
+        self._adapter = adapter
         self._new_layers = new_layers
         self._note = note
         if settings.cache_dir is not None:
@@ -35,7 +40,7 @@ class PrefixKeeper:
 
     def _identity(self, row: Sequence) -> bytes:
         """What a row's keys and values depend on besides its ids."""
-        return self._model
+        return self._model + self._adapter(row)
 
     def begin(self, job: Prefill) -> None:
         """Give a prompt its caches, with the longest known prefix in them."""

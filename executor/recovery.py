@@ -31,10 +31,10 @@ def put_rows_on_trial(
 
 
 def _step_alone(row: Sequence, batch: Batch, chunk: int, tick: Callable[[], None]) -> None:
-    layers = kv.make(batch.network)
+    layers = kv.make(batch.model.network)
     prefill = Prefill(row.ids, [row], layers)
     while prefill.remaining > 0:
-        prefill.advance(batch.network, chunk)
+        prefill.advance(batch.model, chunk)
         tick()
     batch.join([row], layers)
     batch.step()

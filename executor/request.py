@@ -1,12 +1,35 @@
 """What crosses the thread: commands in, events out. Frozen, plain Python: no array is ever among them."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
 
+import numpy as np
+
+from ..lora.info import AdapterInfo
 from ..sampler.params import SamplingParams
 
 Finish = Literal["stop", "length"]
 FailureKind = Literal["executor_failed", "deadline", "overloaded", "draining", "invalid", "too_large"]
+
+
+class Matcher(Protocol):
+    """Follows one choice through a grammar. Made in front of the thread, used on the executor thread only."""
+
+    def mask(self) -> "np.ndarray[Any, np.dtype[np.uint32]]":
+        """uint32[ceil(V / 32)]: the ids that may come next, lowest bit first. Raises when the grammar fails."""
+
+    def accept(self, token: int) -> bool:
+        """Take a drawn id; True when nothing may follow it. Raises when the grammar does not allow it."""
+
+    def copy(self) -> "Matcher":
+        """The same state, to go on from independently."""
+
+
+class Grammar(Protocol):
+    """What a request's output must match; checked and compiled before it crosses the thread."""
+
+    def matcher(self) -> Matcher:
+        """A matcher at the beginning, for one choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +40,7 @@ class Request:
     end_ids: a sampled id among these ends the choice with finish "stop". logprobs: None is off, k asks for the
     sampled token's own log-probability and the k most likely alternatives. deadline: `time.monotonic()` seconds.
     adapter: name of a loaded adapter, or None for the base model. probe: health's own, admitted at once.
+    grammar: what each choice's ids must spell, or None.
     """
 
     id: str
@@ -29,6 +53,7 @@ class Request:
     adapter: str | None = None
     deadline: float | None = None
     probe: bool = False
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +65,28 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Load an adapter folder under a name. Answered by an AdapterReply with the same ticket."""
+
+    ticket: str
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAdapter:
+    """Forget an adapter's name. Rows that use it go on. Answered by an AdapterReply."""
+
+    ticket: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the thread: whatever still runs fails with `draining`."""
 
 
-Command = Request | Cancel | Stop
+Command = Request | Cancel | LoadAdapter | UnloadAdapter | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +131,14 @@ class Failure:
     choice: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterReply:
+    """What became of a command about adapters: the adapter concerned, or why it was refused."""
+
+    ticket: str
+    adapter: AdapterInfo | None = None
+    error: str | None = None
+
+
 Event = Delta | Progress | Failure
+"""What a request's stream yields."""

@@ -9,16 +9,30 @@ from functools import partial
 
 import mlx.core as mx
 
+from ..lora.errors import UnknownAdapter
 from . import kv
-from .batch import Batch, OnLeave, forget
+from .adapters import Adapters
+from .batch import Batch
 from .model import LoadedModel
 from .pace import Pace
 from .prefill import Prefill
 from .prefix_keeper import PrefixKeeper
 from .pulse import Pulse
 from .recovery import put_rows_on_trial
-from .request import Cancel, Command, Event, Failure, Progress, Request, Stop
-from .scheduler import Scheduler
+from .request import (
+    AdapterReply,
+    Cancel,
+    Command,
+    Event,
+    Failure,
+    FailureKind,
+    LoadAdapter,
+    Progress,
+    Request,
+    Stop,
+    UnloadAdapter,
+)
+from .scheduler import Scheduler, open_prefill
 from .sequence import Sequence
 from .settings import EngineSettings
 
@@ -32,17 +46,14 @@ class Rounds:
     def __init__(self, model: LoadedModel, settings: EngineSettings, pulse: Pulse) -> None:
         self.model = model
         self.pulse = pulse
-        self.outbox: list[Event] = []
+        self.outbox: list[Event | AdapterReply] = []
         self.stopping = False
         new_layers = partial(kv.make, model.network)
-        self.prefixes = PrefixKeeper(settings, model.facts.dtype, new_layers, self._note)
-        self.batch = self._new_batch(self.prefixes.on_leave)
+        self.adapters = Adapters(model.bank)
+        self.prefixes = PrefixKeeper(settings, model.facts.dtype, self.adapters.identity, new_layers, self._note)
+        self.batch = Batch(model, self.prefixes.on_leave)
         self.scheduler = Scheduler(settings.max_batch if model.facts.batched else 1)
         self.pace = Pace(settings.prefill_chunk)
-
-    def _new_batch(self, on_leave: OnLeave = forget) -> Batch:
-        facts = self.model.facts
-        return Batch(self.model.network, facts.vocab_size, batched=facts.batched, on_leave=on_leave)
 
     @property
     def idle(self) -> bool:
@@ -50,11 +61,17 @@ class Rounds:
 
     def obey(self, command: Command) -> None:
         match command:
+            case Request(probe=True):
+                self._probe(command)
             case Request():
                 self.scheduler.add(command)
             case Cancel(id=request, choice=choice):
                 self.scheduler.cancel(request, choice)
                 self.batch.cancel(request, choice)
+            case LoadAdapter():
+                self.outbox.append(self.adapters.load(command))
+            case UnloadAdapter():
+                self.outbox.append(self.adapters.unload(command))
             case Stop():
                 self.stopping = True
 
@@ -65,6 +82,7 @@ class Rounds:
         undisturbed = not self.scheduler.prefills
         self._prefill()
         self._decode(undisturbed)
+        self.adapters.release(self.batch.computed)
         self.prefixes.save_some()
         self._publish()
 
@@ -82,7 +100,23 @@ class Rounds:
         self.pulse.rest()
 
     def close(self) -> None:
+        """Leave what outlives these rounds in order: unwritten prefixes, and adapters that nobody holds any more."""
+        self.adapters.release_all()
         self.prefixes.close()
+
+    def _probe(self, request: Request) -> None:
+        """Health's own request: a sampled draw at once, in a batch of its own, whatever else is running."""
+        try:
+            job = open_prefill(request)
+            job.begin(kv.make(self.model.network), 0)
+            assert job.layers is not None
+            trial = Batch(self.model)
+            trial.join(job.rows, job.layers)
+            self.outbox += [*trial.step(), *trial.step()]
+        except Exception as error:
+            self._note(error)
+            self.outbox.append(Failure(request.id, "executor_failed", FAILED))
+        self.pulse.tick()
 
     # -- prefill ---------------------------------------------------------------------------------
 
@@ -97,17 +131,24 @@ class Rounds:
                 assert job.layers is not None
                 self.batch.join([row for row in job.rows if not row.ended], job.layers)
                 self.scheduler.prefills.remove(job)
+        except UnknownAdapter as error:
+            self._drop_prefill(job, "invalid", error.message)
         except Exception as error:
             self._note(error)
-            self.scheduler.prefills.remove(job)
-            for row in job.rows:
-                self._fail(row)
+            self._drop_prefill(job, "executor_failed", FAILED)
+
+    def _drop_prefill(self, job: Prefill, kind: FailureKind, message: str) -> None:
+        self.scheduler.prefills.remove(job)
+        for row in job.rows:
+            self._fail(row, kind, message)
 
     def _advance(self, job: Prefill) -> None:
         if job.layers is None:
+            for row in job.rows:
+                self.adapters.hold(row)
             self.prefixes.begin(job)
         begun = time.monotonic()
-        fed = job.advance(self.model.network, self.pace.chunk(alone=not self.batch.rows))
+        fed = job.advance(self.model, self.pace.chunk(alone=not self.batch.rows))
         self.pace.prefilled(fed, time.monotonic() - begun)
         self.pulse.tick()
         self.prefixes.after_chunk(job)
@@ -137,17 +178,17 @@ class Rounds:
         """The step's caches are lost. Find the row that broke it by trying each alone; the others go on."""
         suspects = self.batch.abandon()
         mx.clear_cache()
-        innocent, guilty = put_rows_on_trial(suspects, self._new_batch, self.pace.largest, self.pulse.tick)
+        innocent, guilty = put_rows_on_trial(suspects, partial(Batch, self.model), self.pace.largest, self.pulse.tick)
         for row, error in guilty:
             self._note(error)
-            self._fail(row)
+            self._fail(row, "executor_failed", FAILED)
         for row in reversed(innocent):
             self.scheduler.resume(row)
 
-    def _fail(self, row: Sequence) -> None:
+    def _fail(self, row: Sequence, kind: FailureKind, message: str) -> None:
         if not row.ended:
             row.ended = True
-            self.outbox.append(Failure(row.request.id, "executor_failed", FAILED, row.choice))
+            self.outbox.append(Failure(row.request.id, kind, message, row.choice))
 
     def _note(self, error: Exception) -> None:
         """As text: the exception itself holds frames that hold arrays, which must not leave this thread."""

@@ -36,18 +36,11 @@ class Scheduler:
     def admit(self, running_rows: int) -> list[Event]:
         """Open a prefill for each waiting request whose rows fit. Returns news for those that still wait."""
         reserved = running_rows + sum(len(prefill.rows) for prefill in self.prefills)
-        for request in [r for r in self.waiting if r.probe]:
-            self.waiting.remove(request)
-            self._open(request)
         while self.waiting and reserved + self.waiting[0].n <= self.max_rows:
             request = self.waiting.popleft()
             reserved += request.n
-            self._open(request)
+            self.prefills.append(open_prefill(request))
         return list(self._news())
-
-    def _open(self, request: Request) -> None:
-        rows = [Sequence(request, choice) for choice in range(request.n)]
-        self.prefills.append(Prefill(list(request.ids), rows))
 
     def next_prefill(self) -> Prefill:
         """The oldest prompt and the one with least left take turns, so that a short one need not wait for a long one.
@@ -79,3 +72,11 @@ class Scheduler:
                 if row.request.id == request_id and choice in (None, row.choice):
                     row.ended = True
         self.prefills = deque(p for p in self.prefills if not p.abandoned)
+
+
+def open_prefill(request: Request) -> Prefill:
+    """The rows of a request, before their prompt."""
+    rows = [Sequence(request, choice) for choice in range(request.n)]
+    for row in rows:
+        row.matcher = request.grammar.matcher() if request.grammar else None
+    return Prefill(list(request.ids), rows)

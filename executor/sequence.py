@@ -4,13 +4,17 @@ Runs on the executor thread only.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from .request import Request
+from .request import Matcher, Request
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """`generated` holds delivered ids; `launched` also counts the draw that is still in flight."""
+    """`generated` holds delivered ids; `launched` also counts the draw that is still in flight.
+
+    `slot` is its adapter's number, 0 for the base model; `matcher` follows its grammar, up to the delivered ids.
+    """
 
     request: Request
     choice: int
@@ -19,6 +23,9 @@ class Sequence:
     cached_tokens: int = 0
     ended: bool = False
     ended_by: int | None = None
+    slot: int = 0
+    matcher: Matcher | None = None
+    mask: Any = None
 
     @property
     def ids(self) -> list[int]:
@@ -47,4 +54,6 @@ class Sequence:
 
     def twin(self) -> "Sequence":
         """A copy to try a step with, that leaves this one as it is."""
-        return Sequence(self.request, self.choice, list(self.generated), len(self.generated), self.cached_tokens)
+        twin = Sequence(self.request, self.choice, list(self.generated), len(self.generated), self.cached_tokens)
+        twin.slot, twin.matcher = self.slot, self.matcher.copy() if self.matcher else None
+        return twin

@@ -9,6 +9,7 @@ class EngineSettings:
     """model: an mlx-lm model folder. Times in seconds."""
 
     model: Path
+    adapters: tuple[tuple[str, Path], ...] = ()
     max_context: int | None = None
     max_batch: int = 8
     max_queue: int = 64

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 
+from ..lora.info import AdapterInfo
 from ..sampler.keys import fresh_seed
 from ..sampler.params import SamplingParams
 from . import device
@@ -16,12 +17,12 @@ from .errors import ModelLoadError
 from .inbox import Inbox
 from .model import LoadedModel, load
 from .pulse import Pulse
-from .request import Delta, Event, Failure, Request
+from .request import AdapterReply, Delta, Event, Failure, Request
 from .rounds import Rounds, one_line
-from .settings import EngineSettings
+from .settings import EngineSettings, ModelFacts
 
-Outlet = Callable[[Sequence[Event]], None]
-OnLoad = Callable[[LoadedModel, str | None], None]
+Outlet = Callable[[Sequence[Event | AdapterReply]], None]
+OnLoad = Callable[[ModelFacts, tuple[AdapterInfo, ...], str | None], None]
 OnEnd = Callable[[str | None, LoadedModel | None], None]
 
 
@@ -42,8 +43,11 @@ class Worker:
         rounds = Rounds(self.model, self.settings, self.pulse)
         self.prove(rounds)
         self.pulse.loaded = True
-        on_load(self.model, remark)
-        self.serve(rounds)
+        on_load(self.model.facts, self.model.bank.infos(), remark)
+        try:
+            self.serve(rounds)
+        finally:
+            rounds.close()
 
     def open_thread(self) -> str | None:
         """A stream for life, and a random state of this thread's own. Returns a remark on the device, or None."""
@@ -66,8 +70,6 @@ class Worker:
     def prove(self, rounds: Rounds) -> None:
         """Draw one token the way that a default client does, before anybody is told that the model is ready."""
         rounds.obey(Request("canary", (0,), 1, SamplingParams(seed=fresh_seed()), probe=True))
-        while not rounds.idle:
-            rounds.turn()
         events, rounds.outbox = rounds.outbox, []
         drawn = [event.ids[0] for event in events if isinstance(event, Delta) and event.ids]
         if not drawn:
@@ -83,7 +85,6 @@ class Worker:
                 rounds.obey(command)
             rounds.turn()
             self.flush(rounds)
-        rounds.close()
 
     def flush(self, rounds: Rounds) -> None:
         """All rows' news of a round cross to the event loop in one call."""
@@ -92,7 +93,7 @@ class Worker:
             self.outlet(events)
 
 
-def _reasons(events: Sequence[Event]) -> str:
+def _reasons(events: Sequence[Event | AdapterReply]) -> str:
     return "; ".join(event.message for event in events if isinstance(event, Failure)) or "no token came back"
 
 

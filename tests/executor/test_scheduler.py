@@ -40,14 +40,6 @@ def test_requests_are_admitted_in_order_while_their_rows_fit() -> None:
     assert scheduler.admit(0) == [], "places are told when they change"
 
 
-def test_a_probe_is_admitted_beside_a_full_batch() -> None:
-    scheduler = Scheduler(1)
-    scheduler.add(ask("x"))
-    scheduler.add(ask("x", probe=True))
-    scheduler.admit(1)
-    assert [prefill.rows[0].request.probe for prefill in scheduler.prefills] == [True]
-
-
 def test_a_chunk_beside_rows_is_about_as_long_as_their_step() -> None:
     pace = Pace(2048)
     pace.prefilled(256, 2.0)
