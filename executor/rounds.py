@@ -116,6 +116,7 @@ class Rounds:
         except Exception as error:
             self._note(error)
             self.outbox.append(Failure(request.id, "executor_failed", FAILED))
+        self.pulse.steps += 1
         self.pulse.tick()
 
     # -- prefill ---------------------------------------------------------------------------------
