@@ -181,10 +181,12 @@ class Tokenizer:
         lark = grammar(writing, **demands, parallel=parallel)
         if lark is None:
             return None
-        return check(lark, self.grammar_vocabulary(self.vocab_size), "tools" if tools else "response_format")
+        made = next(iter(self._vocabularies.values()), None)
+        return check(lark, made or self.grammar_vocabulary(self.vocab_size), "tools" if tools else "response_format")
 
     def grammar_vocabulary(self, size: int) -> Any:
-        """llguidance's LLTokenizer over `size` ids, as many as the model has logits. Made once for each size."""
+        """llguidance's LLTokenizer over `size` ids, as many as the model has logits. Made once for each size;
+        a second of work for a large vocabulary, so better asked for before the first request."""
         if size not in self._vocabularies:
             tokens = [self._pieces[id] for id in range(size)]
             special = sorted(id for id in self._hidden if id < size)
