@@ -50,14 +50,6 @@ def test_a_ready_server_describes_its_executor(stop: Server) -> None:
     assert document["thread"] and document["stream"] and document["device"] and document["seed_state"]
 
 
-def test_deep_health_draws_a_token_on_the_executor(stop: Server) -> None:
-    before = stop.get("/health").json["steps"]
-    assert stop.get("/health/deep").status == 200
-    end = time.monotonic() + PATIENCE
-    while stop.get("/health").json["steps"] <= before:
-        assert time.monotonic() < end, "a step is counted once its token is out"
-
-
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """While it is clear, a decode step hangs."""
@@ -71,6 +63,19 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.setattr(Batch, "step", step)
     yield event
     event.set()
+
+
+def test_deep_health_is_red_when_no_token_comes_although_all_else_is_green(
+    folders: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_room, "DEEP_WITHIN_S", 0.3)
+    with serving(folders / "stop") as server:
+        gate.clear()
+        reply = server.get("/health/deep")
+        assert reply.status == 503 and "no token" in reply.json["reason"]
+        assert server.get("/health").status == 200, "the step is younger than the bound"
+        gate.set()
+        until(server, "/health/deep", 200)
 
 
 def test_a_loading_server_is_alive_and_not_ready(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
