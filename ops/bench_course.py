@@ -115,10 +115,11 @@ def check(server: Server, outcome: Outcome) -> None:
 class Scenario:
     """measure: one server once; yields figures by name (the suffix is the unit). bare: the same of the bare loop.
 
-    subject_only: ours (or the first attached) alone is measured.
+    subject_only: ours (or the first attached) alone is measured. own_processes: it starts some that noise would count.
     """
 
     name: str
     measure: Callable[[Course, Server, int], Figures]
     bare: Callable[[Course, int], Figures] | None = None
     subject_only: bool = False
+    own_processes: bool = False

@@ -38,4 +38,4 @@ def measure_front(course: Course, server: Server, round: int) -> Figures:
     yield "front_processor_us_a_token", 1e6 * used / tokens
 
 
-SCENARIOS = (Scenario("frontend", measure_front, subject_only=True),)
+SCENARIOS = (Scenario("frontend", measure_front, subject_only=True, own_processes=True),)

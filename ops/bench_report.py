@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .bench_noise import MACHINE, NOTABLE
 from .bench_ratios import Line, lines
 from .bench_run import Run
 from .bench_servers import versions
@@ -59,19 +60,33 @@ def write_json(run: Run, file: Path) -> None:
 def print_tables(run: Run) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     figures = Figures(run.samples)
-    console.print(_figures(figures, list(dict.fromkeys(server for server, _ in figures.measured))))
+    servers = dict.fromkeys(server for server, _ in figures.measured if server != MACHINE)
+    console.print(_figures(figures, list(servers)))
     console.print(_ratios(list(lines(figures, run.subject, run.others))))
     for scenario, reason in run.not_measured.items():
         console.print(f"[yellow]not measured[/] {scenario}: {escape(reason)}")
+    if noisy := _noisy(run):
+        console.print(
+            f"[yellow]other processes were busy[/] during {', '.join(noisy)}: measure again on a quiet machine"
+        )
     busy = f", load average {run.load_average[0]:.1f} at the start" if run.load_average else ""
     console.print(escape(f"{run.device or 'device unknown'}, BLAS {run.blas or 'unknown'}, {run.seconds:.0f} s{busy}"))
+
+
+def _noisy(run: Run) -> list[str]:
+    """Scenarios beside which other processes used a notable part of a core, and how much at most."""
+    most: dict[str, float] = {}
+    for sample in run.samples:
+        if sample.server == MACHINE:
+            most[sample.scenario] = max(sample.value, most.get(sample.scenario, 0.0))
+    return [f"{scenario} ({cores:.1f} cores)" for scenario, cores in most.items() if cores >= NOTABLE]
 
 
 def _figures(figures: Figures, servers: Sequence[str]) -> Table:
     table = Table(
         "figure", *servers, title="median (lowest to highest)", box=None, pad_edge=False, title_justify="left"
     )
-    for metric in dict.fromkeys(metric for _, metric in figures.measured):
+    for metric in dict.fromkeys(metric for server, metric in figures.measured if server != MACHINE):
         cells = []
         for server in servers:
             here = (server, metric) in figures.measured

@@ -14,6 +14,7 @@ from .bench_bare import Ask, Told
 from .bench_child import Child, ChildFault
 from .bench_course import BARE, Course, NotMeasured, Scenario
 from .bench_float32 import float32_copy
+from .bench_noise import MACHINE, METRIC, Noise
 from .bench_servers import Server, ServerFault, attached, mlx_lm, soloist
 from .bench_sizes import Sizes
 from .bench_stats import Sample
@@ -78,9 +79,10 @@ def carry_out(wish: Wish, say: Say) -> Run:
             course.bare = stack.enter_context(Child("bench_bare", [str(wish.folder)]))
         run.subject, run.others = servers[0].name, [server.name for server in servers[1:]]
         _warm_up(course, servers, run, say)
+        noise = Noise(lambda: [os.getpid(), course.loader.pid, *_pids(course, servers)])
         for scenario in chosen:
             say(scenario.name)
-            _measure(scenario, course, servers, run)
+            _measure(scenario, course, servers, run, noise)
         run.servers = {server.name: server.document() for server in servers}
     _describe(run, course, servers)
     run.seconds = time.monotonic() - began
@@ -146,10 +148,16 @@ def _warm_up(course: Course, servers: Sequence[Server], run: Run, say: Say) -> N
     run.tokens_a_word = course.gauge.per_word
 
 
-def _measure(scenario: Scenario, course: Course, servers: Sequence[Server], run: Run) -> None:
+def _pids(course: Course, servers: Sequence[Server]) -> list[int]:
+    bare = [course.bare.pid] if course.bare is not None else []
+    return bare + [server.pid for server in servers if server.pid is not None]
+
+
+def _measure(scenario: Scenario, course: Course, servers: Sequence[Server], run: Run, noise: Noise) -> None:
     """Round by round; a server that could not be measured once is not asked again."""
     measured = servers[:1] if scenario.subject_only else servers
     for round in range(course.sizes.rounds):
+        before = noise.read(time.monotonic())
         if scenario.bare is not None and course.bare is not None:
             run.samples += _samples(scenario, BARE, round, scenario.bare(course, round))
         for server in measured:
@@ -160,6 +168,9 @@ def _measure(scenario: Scenario, course: Course, servers: Sequence[Server], run:
                 run.samples += _samples(scenario, server.name, round, scenario.measure(course, server, round))
             except NotMeasured as reason:
                 run.not_measured[key] = str(reason)
+        foreign = noise.between(before, noise.read(time.monotonic()))
+        if foreign is not None and not scenario.own_processes and all(server.pid for server in servers):
+            run.samples.append(Sample(scenario.name, MACHINE, METRIC, round, foreign))
 
 
 def _samples(scenario: Scenario, server: str, round: int, figures: Iterator[tuple[str, float]]) -> list[Sample]:

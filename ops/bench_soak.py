@@ -100,7 +100,7 @@ def _soak(server: Server, loader: Child, requests: int, idle_s: float) -> Verdic
         rss_growth=growth([(reading.requests, reading.rss_mib) for reading in readings]),
         active_growth=_active_growth(readings),
         idle_cpu=idle,
-        left_running=server.document()["health"].get("running"),
+        left_running=(server.document()["health"] or {}).get("running"),
         seconds=time.monotonic() - began,
     )
 

@@ -143,5 +143,5 @@ SCENARIOS = (
     Scenario("decode", measure_decode, bare_decode),
     Scenario("throughput", measure_throughput, bare_throughput),
     Scenario("seeded", measure_seeded),
-    Scenario("mixed", measure_mixed),
+    Scenario("mixed", measure_mixed, subject_only=True),
 )

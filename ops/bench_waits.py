@@ -91,7 +91,7 @@ def measure_drop(course: Course, server: Server, round: int) -> Figures:
 
 SCENARIOS = (
     Scenario("ttft", measure_ttft),
-    Scenario("restart", measure_restart, subject_only=True),
+    Scenario("restart", measure_restart, subject_only=True, own_processes=True),
     Scenario("shared", measure_shared),
     Scenario("drop", measure_drop),
 )
