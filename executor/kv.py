@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
 
 Layers = list[Any]
 """One mlx-lm cache per layer (or group of layers) of the model."""
@@ -16,9 +16,26 @@ Layers = list[Any]
 BATCH_VERBS = ("merge", "filter", "extend", "extract")
 
 
-def make(network: Any) -> Layers:
-    """Empty caches for one row."""
-    return make_prompt_cache(network)
+def make(network: Any, bits: int | None = None) -> Layers:
+    """Empty caches for one row. With `bits`, plain keys and values are kept quantised; other kinds stay as they are.
+
+    mlx-lm's quantised cache has no batched form, so a model that uses it is served one row at a time.
+    """
+    layers = make_prompt_cache(network)
+    if bits is None:
+        return layers
+    return [QuantizedKVCache(group_size=_group_size(network), bits=bits) if type(c) is KVCache else c for c in layers]
+
+
+def _group_size(network: Any) -> int:
+    """As many values share a scale as divide a head evenly."""
+    arguments = network.args
+    heads = getattr(arguments, "num_attention_heads", 1)
+    width = getattr(arguments, "head_dim", None) or getattr(arguments, "hidden_size", 64) // heads
+    for size in (64, 32):
+        if width % size == 0:
+            return size
+    raise ValueError(f"kv_bits needs heads of a multiple of 32 values, this model's have {width}")
 
 
 def can_batch(layers: Layers) -> bool:
@@ -80,8 +97,9 @@ def cost_of(layer: Any) -> Cost:
         parts = [cost_of(cache) for cache in inner]
         return Cost(sum(part.row for part in parts), sum(part.token for part in parts))
     keys = getattr(layer, "keys", None)
-    if not isinstance(keys, mx.array):
+    first = keys[0] if isinstance(keys, list | tuple) else keys
+    if not isinstance(first, mx.array):
         return Cost(row=int(layer.nbytes))
-    token = layer.nbytes // keys.shape[2]
+    token = layer.nbytes // first.shape[2]
     window = getattr(layer, "max_size", None)
     return Cost(row=token * window) if window else Cost(token=token)

@@ -32,6 +32,11 @@ class LoadedModel:
     network: Any
     facts: ModelFacts
     bank: AdapterBank
+    kv_bits: int | None = None
+
+    def new_layers(self) -> kv.Layers:
+        """Empty caches for one row."""
+        return kv.make(self.network, self.kv_bits)
 
     def forward(self, ids: mx.array, layers: kv.Layers, slots: Sequence[int]) -> mx.array:
         """ids[B, L], the rows' caches, and each row's adapter -> logits[B, L, V]."""
@@ -62,7 +67,7 @@ def load(settings: EngineSettings, tick: Callable[[], None]) -> LoadedModel:
             tick()
         except Exception as error:
             raise ModelLoadError(f"adapter {name} ({path}): {_one_line(error)}") from error
-    return LoadedModel(network, facts, bank)
+    return LoadedModel(network, facts, bank, settings.kv_bits)
 
 
 def _suit_device(network: Any) -> tuple[Any, bool]:
@@ -96,7 +101,7 @@ def _evaluate_by_parts(network: Any, tick: Callable[[], None]) -> None:
 
 
 def _facts(network: nn.Module, config: dict[str, Any], settings: EngineSettings, quantized: bool) -> ModelFacts:
-    layers = kv.make(network)
+    layers = kv.make(network, settings.kv_bits)
     logits = network(mx.array([[0]]), cache=layers)
     mx.eval(logits)
     context = _context_length(config)

@@ -6,7 +6,6 @@ Runs on the executor thread only.
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 
-from . import kv
 from .batch import Batch
 from .prefill import Prefill
 from .sequence import Sequence
@@ -31,7 +30,7 @@ def put_rows_on_trial(
 
 
 def _step_alone(row: Sequence, batch: Batch, chunk: int, tick: Callable[[], None]) -> None:
-    layers = kv.make(batch.model.network)
+    layers = batch.model.new_layers()
     prefill = Prefill(row.ids, [row], layers)
     while prefill.remaining > 0:
         prefill.advance(batch.model, chunk)

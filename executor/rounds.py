@@ -10,7 +10,6 @@ from functools import partial
 import mlx.core as mx
 
 from ..lora.errors import UnknownAdapter
-from . import kv
 from .adapters import Adapters
 from .batch import Batch
 from .model import LoadedModel
@@ -48,9 +47,10 @@ class Rounds:
         self.pulse = pulse
         self.outbox: list[Event | AdapterReply] = []
         self.stopping = False
-        new_layers = partial(kv.make, model.network)
         self.adapters = Adapters(model.bank)
-        self.prefixes = PrefixKeeper(settings, model.facts.dtype, self.adapters.identity, new_layers, self._note)
+        self.prefixes = PrefixKeeper(
+            settings, f"{model.facts.dtype} {settings.kv_bits}", self.adapters.identity, model.new_layers, self._note
+        )
         self.batch = Batch(model, self.prefixes.on_leave)
         self.scheduler = Scheduler(settings.max_batch if model.facts.batched else 1)
         self.pace = Pace(settings.prefill_chunk)
@@ -108,7 +108,7 @@ class Rounds:
         """Health's own request: a sampled draw at once, in a batch of its own, whatever else is running."""
         try:
             job = open_prefill(request)
-            job.begin(kv.make(self.model.network), 0)
+            job.begin(self.model.new_layers(), 0)
             assert job.layers is not None
             trial = Batch(self.model)
             trial.join(job.rows, job.layers)

@@ -14,6 +14,7 @@ class EngineSettings:
     max_batch: int = 8
     max_queue: int = 64
     prefill_chunk: int = 256
+    kv_bits: int | None = None
     prefix_cache_bytes: int = 2 << 30
     cache_dir: Path | None = None
     cache_dir_bytes: int = 8 << 30

@@ -179,3 +179,15 @@ async def test_what_is_kept_is_concrete(llama: Path, monkeypatch: pytest.MonkeyP
 async def test_mutant_a_lazily_kept_entry_is_caught(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lazily_kept(monkeypatch)
     assert not await entries_are_concrete(llama, monkeypatch)
+
+
+async def test_quantised_keys_and_values_are_served_one_row_at_a_time_and_restored_exactly(tmp_path: Path) -> None:
+    wide = {"head_dim": 64, "hidden_size": 64, "num_attention_heads": 1, "num_key_value_heads": 1}
+    folder = random_model(tmp_path, LLAMA | wide)
+    async with running(folder, kv_bits=8) as engine:
+        assert engine.facts and not engine.facts.batched
+        first = await asyncio.gather(*(continued(engine, prompt) for prompt in PROMPTS))
+        again = [await continued(engine, prompt) for prompt in PROMPTS]
+        assert engine.health().last_error is None
+    assert [a.ids for a in again] == [a.ids for a in first]
+    assert again[0].cached == len(PROMPTS[0]) - 1
