@@ -17,6 +17,7 @@ from .bench_noise import MACHINE, NOTABLE
 from .bench_ratios import Line, lines
 from .bench_run import Run
 from .bench_servers import versions
+from .bench_sizes import FULL
 from .bench_stats import Figures, Summary
 
 
@@ -65,6 +66,8 @@ def print_tables(run: Run) -> None:
     console.print(_ratios(list(lines(figures, run.subject, run.others))))
     for scenario, reason in run.not_measured.items():
         console.print(f"[yellow]not measured[/] {scenario}: {escape(reason)}")
+    if run.sizes.prefix < FULL.prefix:
+        console.print("[yellow]short prompts:[/] the targets are meant for the full lengths, without --quick")
     if noisy := _noisy(run):
         console.print(
             f"[yellow]other processes were busy[/] during {', '.join(noisy)}: measure again on a quiet machine"
