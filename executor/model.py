@@ -5,7 +5,7 @@ Runs on the executor thread only.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model, load_model
 
 from ..lora.bank import AdapterBank
+from ..lora.files import content_hash, open_adapter
+from ..lora.merge import merge_adapter
 from . import device, kv
 from .concrete import make_concrete
 from .errors import ModelLoadError
-from .settings import EngineSettings, ModelFacts
+from .settings import EngineSettings, MergedAdapter, ModelFacts
 
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
 UNSTATED_CONTEXT = 32_768
@@ -60,6 +62,11 @@ def load(settings: EngineSettings, tick: Callable[[], None]) -> LoadedModel:
         facts = _facts(network, config, settings, quantized)
     except Exception as error:
         raise ModelLoadError(f"{settings.model}: {_one_line(error)}") from error
+    if settings.merge_adapter is not None:
+        try:
+            facts = replace(facts, merged=_merge(network, settings.merge_adapter, tick))
+        except Exception as error:
+            raise ModelLoadError(f"adapter {settings.merge_adapter}: {_one_line(error, 600)}") from error
     bank = AdapterBank(network)
     for name, path in settings.adapters:
         try:
@@ -68,6 +75,23 @@ def load(settings: EngineSettings, tick: Callable[[], None]) -> LoadedModel:
         except Exception as error:
             raise ModelLoadError(f"adapter {name} ({path}): {_one_line(error)}") from error
     return LoadedModel(network, facts, bank, settings.kv_bits)
+
+
+def _merge(network: Any, path: Path, tick: Callable[[], None]) -> MergedAdapter:
+    """Into the weights as they are served. Raises StrengthError if these cannot carry the adapter at its strength."""
+    report = merge_adapter(network, path, on_module=lambda done, total: tick())
+    make_concrete(network)
+    mx.clear_cache()
+    worst = report.worst
+    return MergedAdapter(
+        path=str(path),
+        content_hash=content_hash(open_adapter(path)),
+        summary=report.summary,
+        median_strength=report.median,
+        worst_strength=worst.strength if worst else None,
+        worst_module=worst.module if worst else None,
+        effective_scale=report.effective_scale,
+    )
 
 
 def _suit_device(network: Any) -> tuple[Any, bool]:
@@ -142,6 +166,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception, most: int = 300) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -48,9 +48,9 @@ class Rounds:
         self.outbox: list[Event | AdapterReply] = []
         self.stopping = False
         self.adapters = Adapters(model.bank)
-        self.prefixes = PrefixKeeper(
-            settings, f"{model.facts.dtype} {settings.kv_bits}", self.adapters.identity, model.new_layers, self._note
-        )
+        merged = model.facts.merged.content_hash if model.facts.merged else ""
+        kv_type = f"{model.facts.dtype} {settings.kv_bits} {merged}"
+        self.prefixes = PrefixKeeper(settings, kv_type, self.adapters.identity, model.new_layers, self._note)
         self.batch = Batch(model, self.prefixes.on_leave)
         self.scheduler = Scheduler(settings.max_batch if model.facts.batched else 1)
         self.pace = Pace(settings.prefill_chunk)
@@ -122,39 +122,55 @@ class Rounds:
     # -- prefill ---------------------------------------------------------------------------------
 
     def _prefill(self) -> None:
-        """One chunk of the prompt whose turn it is; a finished prompt joins the batch."""
-        if not self.scheduler.prefills:
-            return
-        job = self.scheduler.next_prefill()
+        """A round's worth of prompt ids, from the prompts whose turn it is; finished prompts join the batch."""
+        left = self.pace.chunk(alone=not self.batch.rows)
+        while left > 0 and self.scheduler.prefills:
+            left -= max(1, self._feed(self.scheduler.next_prefill(), left))
+
+    def _feed(self, job: Prefill, most: int) -> int:
+        """Feed up to `most` ids of one prompt; returns how many. What goes wrong here is this prompt's alone."""
+        fed = 0
         try:
-            self._advance(job)
-            if job.remaining <= 0:
-                assert job.layers is not None
-                self.batch.join([row for row in job.rows if not row.ended], job.layers)
-                self.scheduler.prefills.remove(job)
+            fed = self._advance(job, most)
         except UnknownAdapter as error:
             self._drop_prefill(job, "invalid", error.message)
         except Exception as error:
             self._note(error)
             self._drop_prefill(job, "executor_failed", FAILED)
+        else:
+            if job.remaining <= 0:
+                self._join(job)
+        return fed
+
+    def _join(self, job: Prefill) -> None:
+        """A join that fails may leave the batch's caches half extended: the other rows get theirs anew."""
+        assert job.layers is not None
+        try:
+            self.batch.join([row for row in job.rows if not row.ended], job.layers)
+            self.scheduler.prefills.remove(job)
+        except Exception as error:
+            self._note(error)
+            self._drop_prefill(job, "executor_failed", FAILED)
+            self._recover()
 
     def _drop_prefill(self, job: Prefill, kind: FailureKind, message: str) -> None:
         self.scheduler.prefills.remove(job)
         for row in job.rows:
             self._fail(row, kind, message)
 
-    def _advance(self, job: Prefill) -> None:
+    def _advance(self, job: Prefill, most: int) -> int:
         if job.layers is None:
             for row in job.rows:
                 self.adapters.hold(row)
             self.prefixes.begin(job)
         begun = time.monotonic()
-        fed = job.advance(self.model, self.pace.chunk(alone=not self.batch.rows))
+        fed = job.advance(self.model, most)
         self.pace.prefilled(fed, time.monotonic() - begun)
         self.pulse.tick()
         self.prefixes.after_chunk(job)
         if job.remaining > 0:
             self.outbox.append(Progress(job.rows[0].request.id, done=job.done, total=len(job.ids) - 1))
+        return fed
 
     # -- decode ----------------------------------------------------------------------------------
 

@@ -10,10 +10,11 @@ class EngineSettings:
 
     model: Path
     adapters: tuple[tuple[str, Path], ...] = ()
+    merge_adapter: Path | None = None
     max_context: int | None = None
     max_batch: int = 8
     max_queue: int = 64
-    prefill_chunk: int = 256
+    prefill_chunk: int = 2048
     kv_bits: int | None = None
     prefix_cache_bytes: int = 2 << 30
     cache_dir: Path | None = None
@@ -24,6 +25,19 @@ class EngineSettings:
     respawns: int = 3
     respawn_window: float = 300.0
     trust_remote_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergedAdapter:
+    """The adapter that is in the weights, and the strength that was measured there (1 is the trained one)."""
+
+    path: str
+    content_hash: str
+    summary: str
+    median_strength: float | None
+    worst_strength: float | None
+    worst_module: str | None
+    effective_scale: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +59,4 @@ class ModelFacts:
     token_bytes: int = 0
     scratch_bytes: int = 0
     memory_bytes: int = 1 << 62
+    merged: MergedAdapter | None = None

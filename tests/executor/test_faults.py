@@ -11,6 +11,7 @@ import pytest
 from engines import Answer, answer, ask, collect, running
 from soloist.executor import batch as batch_room
 from soloist.executor import deltas as deltas_room
+from soloist.executor import kv
 from soloist.executor.batch import Batch
 from soloist.executor.engine import Engine
 from soloist.executor.errors import Refused
@@ -65,6 +66,25 @@ def fail_in_join(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batch, "join", join)
 
 
+def fail_in_extend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half of the layers extended: the batch's caches no longer agree with each other."""
+    real_join, real_extend = Batch.join, kv.extend
+    culprit_joins = threading.local()
+
+    def join(self: Batch, rows: Any, layers: Any) -> None:
+        culprit_joins.value = rows[0].ids[0] == MARK
+        real_join(self, rows, layers)
+
+    def extend(batch: Any, joining: Any) -> None:
+        if culprit_joins.value:
+            real_extend(batch[:2], joining[:2])
+            raise RuntimeError("injected into extend")
+        real_extend(batch, joining)
+
+    monkeypatch.setattr(Batch, "join", join)
+    monkeypatch.setattr(kv, "extend", extend)
+
+
 def fail_in_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the caches have moved: the whole step's state is lost."""
     real = Batch._launch
@@ -106,7 +126,7 @@ def fail_in_reading_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_room, "deltas_of", deltas_of)
 
 
-SEAMS = [fail_in_prefill, fail_in_join, fail_in_step, fail_in_sampling, fail_in_reading_back]
+SEAMS = [fail_in_prefill, fail_in_join, fail_in_extend, fail_in_step, fail_in_sampling, fail_in_reading_back]
 
 
 @pytest.mark.parametrize("inject", SEAMS, ids=lambda inject: inject.__name__)
