@@ -76,7 +76,7 @@ class Batch:
 
     def step(self) -> list[Event]:
         """Launch one draw for every row that wants more; return the events of the draw launched before it."""
-        if any(row.matcher for row in self.rows):
+        if self._must_read_first():
             return self._step_in_order()
         self._shed()
         # Until its events exist the landed draw stays known: if anything raises, `abandon` must find its rows.
@@ -84,8 +84,13 @@ class Batch:
         self.flight = self._launch() if self.rows else None
         return self._land()
 
+    def _must_read_first(self) -> bool:
+        """What a grammar allows depends on the id just drawn; and a first token is not held up by a second one."""
+        newcomer = self.flight is not None and any(not row.generated for row in self.flight.rows)
+        return newcomer or any(row.matcher for row in self.rows)
+
     def _step_in_order(self) -> list[Event]:
-        """Read the last draw before launching the next: what a grammar allows depends on the id just drawn."""
+        """Read the last draw before launching the next."""
         self._landing, self.flight = self.flight, None
         events = self._land()
         events += check_grammars(self.rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
+from mlx_lm.models.cache import BatchKVCache, KVCache, QuantizedKVCache, make_prompt_cache
 
 Layers = list[Any]
 """One mlx-lm cache per layer (or group of layers) of the model."""
@@ -57,8 +57,17 @@ def _batched_form(layer: Any) -> bool:
 
 
 def merge(rows: Sequence[Layers]) -> Layers:
-    """The batch's layers made of single rows' layers, in their order. Copies: the rows' own stay usable."""
+    """The batch's layers made of single rows' layers, in their order. The rows' own are not to be used any more."""
+    if len(rows) == 1 and all(type(layer) is KVCache and not layer.empty() for layer in rows[0]):
+        return [_adopted(layer) for layer in rows[0]]
     return [layers[0].merge(list(layers)) for layers in zip(*rows, strict=True)]
+
+
+def _adopted(layer: KVCache) -> BatchKVCache:
+    """A batch of one over the row's own buffers, with the room behind them: nothing is copied."""
+    batch = BatchKVCache([0])
+    batch.state = layer.keys, layer.values, mx.array([layer.offset]), mx.array([0]), layer.offset
+    return batch
 
 
 def extend(batch: Layers, joining: Layers) -> None:
