@@ -1,8 +1,9 @@
 """Requests that hang on a dead instance are let go: those without a first byte go elsewhere, streams are visibly cut.
 
-An instance that is frozen keeps its connections open, and a request that is not streamed may rightly be silent. So once an instance has been down for a while its sessions are shut, through HAProxy's control socket. The while is
-longer than a connect may take: by then no request is still on its way to the instance, and HAProxy sends every one
-that waits for its first byte to another. An instance that drains is not down, and keeps its requests.
+An instance that is frozen keeps its connections open, and a request that is not streamed may rightly be silent. So
+once an instance has been down for a while its sessions are shut, through HAProxy's control socket. The while is longer
+than a connect may take: by then no request is still on its way to the instance, and HAProxy sends every one that waits
+for its first byte to another. An instance that drains is not down, and keeps its requests.
 """
 
 import csv
