@@ -27,6 +27,7 @@ from .request import (
 )
 from .settings import EngineSettings, ModelFacts
 from .stream import Stream
+from .tally import Tallies
 
 COME_BACK_S = 1.0
 END_S = 1.0
@@ -219,6 +220,11 @@ class Engine:
         """What is true now; never waits for the executor."""
         oldest = min(self._since.values(), default=None)
         return vitals.examine(self._life, draining=self._draining, live=len(self._streams), oldest=oldest)
+
+    @property
+    def tallies(self) -> Tallies:
+        """What the living executor thread has counted of its work; begun anew with each thread."""
+        return self._life.pulse.tallies
 
     async def canary(self, within_s: float) -> None:
         """Draw one sampled token on the real thread now. Raises ExecutorError, or TimeoutError after `within_s`."""

@@ -30,6 +30,7 @@ class Health:
     cache_misses: int = 0
     cache_tokens_saved: int = 0
     active_bytes: int = 0
+    kv_bytes: int = 0
 
     @property
     def ready(self) -> bool:

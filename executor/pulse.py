@@ -2,6 +2,8 @@
 
 import time
 
+from .tally import Tallies
+
 
 class Pulse:
     """The heartbeat of one generation of the thread. Ticked by steps, never by a timer."""
@@ -20,6 +22,8 @@ class Pulse:
         self.cache_misses = 0
         self.cache_tokens_saved = 0
         self.active_bytes = 0
+        self.kv_bytes = 0
+        self.tallies = Tallies()
         self.last_error: str | None = None
         self.canary: str | None = None
         self.thread: str | None = None

@@ -1,5 +1,6 @@
 """What crosses the thread: commands in, events out. Frozen, plain Python: no array is ever among them."""
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -40,7 +41,7 @@ class Request:
     end_ids: a sampled id among these ends the choice with finish "stop". logprobs: None is off, k asks for the
     sampled token's own log-probability and the k most likely alternatives. deadline: `time.monotonic()` seconds.
     adapter: name of a loaded adapter, or None for the base model. probe: health's own, admitted at once.
-    grammar: what each choice's ids must spell, or None.
+    grammar: what each choice's ids must spell, or None. asked: when it came, for the time that it waits.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Request:
     deadline: float | None = None
     probe: bool = False
     grammar: Grammar | None = None
+    asked: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

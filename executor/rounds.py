@@ -92,6 +92,8 @@ class Rounds:
         pulse.running, pulse.waiting = len(self.batch.rows), len(self.scheduler.waiting)
         pulse.cache_bytes, pulse.cache_hits, pulse.cache_misses = cache.nbytes, cache.hits, cache.misses
         pulse.cache_tokens_saved, pulse.active_bytes = cache.tokens_saved, mx.get_active_memory()
+        facts = self.model.facts
+        pulse.kv_bytes = sum(facts.row_bytes + row.fed_count * facts.token_bytes for row in self.batch.rows)
 
     def rest(self) -> None:
         """Nothing is due: give freed memory back, and say that silence is no symptom from here on."""
@@ -163,14 +165,24 @@ class Rounds:
             for row in job.rows:
                 self.adapters.hold(row)
             self.prefixes.begin(job)
+            self._note_wait(job)
         begun = time.monotonic()
         fed = job.advance(self.model, most)
-        self.pace.prefilled(fed, time.monotonic() - begun)
+        taken = time.monotonic() - begun
+        self.pace.prefilled(fed, taken)
+        if fed:
+            self.pulse.tallies.prefill_tokens.add(fed)
+            self.pulse.tallies.prefill_seconds.add(taken)
         self.pulse.tick()
         self.prefixes.after_chunk(job)
         if job.remaining > 0:
             self.outbox.append(Progress(job.rows[0].request.id, done=job.done, total=len(job.ids) - 1))
         return fed
+
+    def _note_wait(self, job: Prefill) -> None:
+        """A row that lost its caches has waited before; only its first wait is a queue's."""
+        if not job.rows[0].generated:
+            self.pulse.tallies.queue_seconds.add(time.monotonic() - job.rows[0].request.asked)
 
     # -- decode ----------------------------------------------------------------------------------
 
@@ -184,8 +196,12 @@ class Rounds:
         except Exception as error:
             self._note(error)
             self._recover()
+        taken = time.monotonic() - begun
         if undisturbed:
-            self.pace.stepped(time.monotonic() - begun)
+            self.pace.stepped(taken)
+        if self.batch.flight is not None:
+            self.pulse.tallies.decode_rows.add(len(self.batch.flight.rows))
+            self.pulse.tallies.decode_seconds.add(taken)
         self.pulse.steps += 1
         self.pulse.tick()
         if self.pulse.steps % CLEAR_CACHE_EVERY == 0:

@@ -36,6 +36,7 @@ def examine(life: Life, *, draining: bool, live: int, oldest: float | None) -> H
         cache_misses=pulse.cache_misses,
         cache_tokens_saved=pulse.cache_tokens_saved,
         active_bytes=pulse.active_bytes,
+        kv_bytes=pulse.kv_bytes,
     )
 
 
