@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from . import catalogue, completions, health
+from . import catalogue, completions, health, metrics_page
 from .body import later
 from .middleware import answer_errors, guard_callers, on_prepare
 from .state import DAEMON, Daemon
@@ -30,6 +30,7 @@ def _reading() -> dict[str, Handler]:
         "/health/ready": health.ready,
         "/health/live": health.live,
         "/health/deep": health.DeepProbe().handle,
+        "/metrics": metrics_page.show_metrics,
         "/v1/models": catalogue.list_models,
         "/v1/models/{name:.+}": catalogue.show_model,
     }

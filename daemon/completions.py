@@ -1,8 +1,6 @@
 """The two endpoints that generate: read the body, go through the door, queue the job, answer whole or as a stream."""
 
 import asyncio
-import logging
-import time
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -16,13 +14,11 @@ from .door import open_chat, open_completion
 from .errors import ApiError
 from .generation import Generation
 from .job import Job
-from .middleware import REQUEST_ID
+from .log_request import RECORD
 from .served import Served
 from .sse import DONE, EventStream
 from .state import DAEMON, Daemon
 from .whole import whole_answer
-
-log = logging.getLogger(__name__)
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -39,14 +35,16 @@ async def _answer(request: web.Request, open_door: Callable[[bytes, Served], Job
     daemon.answering += 1
     try:
         raw = await read_body(request, daemon.config.max_body_bytes, daemon.pool)
-        began = time.monotonic()
+        record = request[RECORD]
+        if daemon.config.log_prompts:
+            record.body = raw.decode("utf-8", "replace")
         job = await asyncio.get_running_loop().run_in_executor(daemon.pool, open_door, raw, served)
         del raw
-        async with Generation(job, engine, served.tokenizer, daemon.deadline()) as generation:
+        record.queue(job)
+        async with Generation(job, engine, served.tokenizer, daemon.deadline(), record.tick) as generation:
+            record.run(generation)
             reply = _stream if job.wishes.stream else _whole
-            response = await reply(request, daemon, served, generation)
-            _log(request, job, generation, time.monotonic() - began)
-            return response
+            return await reply(request, daemon, served, generation)
     finally:
         daemon.answering -= 1
 
@@ -78,6 +76,7 @@ async def _stream(request: web.Request, daemon: Daemon, served: Served, generati
     except ApiError as error:
         if not events.started:
             raise
+        request[RECORD].error = error
         await events.fail(error)
     return await events.end()
 
@@ -89,12 +88,3 @@ def _remark(progress: Progress | None) -> str:
     if progress.queued is not None:
         return f"queued {progress.queued}"
     return f"prefill {progress.done}/{progress.total}"
-
-
-def _log(request: web.Request, job: Job, generation: Generation, seconds: float) -> None:
-    if log.isEnabledFor(logging.INFO):
-        usage = generation.usage()
-        log.info(
-            "%s %s: %s prompt + %s new tokens in %.2f s",
-            request[REQUEST_ID], job.id, usage["prompt_tokens"], usage["completion_tokens"], seconds,
-        )  # fmt: skip

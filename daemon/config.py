@@ -63,6 +63,10 @@ class Config:
     allowed_host: tuple[str, ...] = _setting(
         (), texts, "further Host name to answer to, as a guard against DNS rebinding; * is any (repeatable)", "NAME"
     )
+    log_format: str = _setting(
+        "auto", choice("auto", "text", "json"), "how: auto is text on a terminal and JSON lines elsewhere"
+    )
+    log_prompts: bool = _setting(False, switch, "log the bodies of requests, which hold what people write")
     exit_on_hang: bool = _setting(
         False, switch, "end the process when the executor hangs, for its supervisor to restart"
     )

@@ -3,7 +3,7 @@
 Runs on the event loop.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 from ..executor.engine import Engine
@@ -16,13 +16,30 @@ from .errors import from_failure, from_refused
 from .job import Job
 from .merge import read_all
 
+OnTokens = Callable[[int, int], None]
+
+
+def unwatched(choice: int, tokens: int) -> None:
+    """Nobody counts."""
+
 
 class Generation:
     """`async with Generation(...) as generation`, then `async for piece in generation.pieces()`."""
 
-    def __init__(self, job: Job, engine: Engine, tokenizer: Tokenizer, deadline: float | None) -> None:
-        """Queues the job. Raises ApiError when the executor refuses any part of it."""
+    def __init__(
+        self,
+        job: Job,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        deadline: float | None,
+        on_tokens: OnTokens = unwatched,
+    ) -> None:
+        """Queues the job. Raises ApiError when the executor refuses any part of it.
+
+        on_tokens: told of each choice by how many tokens it has just grown.
+        """
         self.job = job
+        self._on_tokens = on_tokens
         self.progress: Progress | None = None
         self.choices = [_choice(job, tokenizer, index) for index in range(job.size)]
         self._streams: list[Stream] = []
@@ -54,7 +71,9 @@ class Generation:
                         choice = self.choices[place * self.job.wishes.n + event.choice]
                         if choice.done:
                             continue
+                        had = choice.tokens
                         piece = choice.take(event)
+                        self._on_tokens(choice.index, choice.tokens - had)
                         if piece.stopped:
                             self._streams[place].cancel(event.choice)
                         yield piece

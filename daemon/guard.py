@@ -14,7 +14,7 @@ from .config import Config
 from .errors import BadRequest, Forbidden, Unauthorized
 from .keys import Keys
 
-OPEN_PATHS = ("/health", "/health/live", "/health/ready", "/health/deep")
+OPEN_PATHS = ("/health", "/health/live", "/health/ready", "/health/deep", "/metrics")
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:

@@ -10,6 +10,7 @@ from aiohttp import web
 from .. import __version__
 from . import cors, guard
 from .errors import ApiError, Internal, NotFound, WrongMethod
+from .log_request import RECORD, UNKNOWN, Record
 from .state import DAEMON, Daemon
 
 log = logging.getLogger(__name__)
@@ -27,9 +28,31 @@ def error_response(error: ApiError) -> web.Response:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Outermost: whatever goes wrong further in is answered in OpenAI's shape."""
+    """Outermost: whatever goes wrong further in is answered in OpenAI's shape, and each request leaves its line."""
+    daemon = request.app[DAEMON]
     asked = request.headers.get("X-Request-Id", "")
-    request[REQUEST_ID] = asked if _SANE_ID.fullmatch(asked) else "req_" + uuid.uuid4().hex
+    request[REQUEST_ID] = asked if _SANE_ID.fullmatch(asked) else new_request_id()
+    record = request[RECORD] = Record(request[REQUEST_ID], request.method[:20], _endpoint(request), daemon.metrics)
+    status = None
+    try:
+        response = await _answer(request, handler)
+        status = response.status
+        return response
+    finally:
+        record.cut = daemon.draining
+        record.close(status)
+
+
+def new_request_id() -> str:
+    return "req_" + uuid.uuid4().hex
+
+
+def _endpoint(request: web.Request) -> str:
+    resource = request.match_info.route.resource
+    return UNKNOWN if resource is None else resource.canonical.rstrip("/")
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except ApiError as error:
@@ -39,15 +62,15 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except ConnectionError:
         raise
     except Exception:
-        log.exception("request %s failed: %s %s", request[REQUEST_ID], request.method, request.raw_path[:80])
+        fields = {"id": request[REQUEST_ID], "endpoint": request[RECORD].endpoint}
+        log.exception("a handler failed", extra={"fields": fields, "private": True})
         if request.task.cancelling():
             raise
-        return error_response(Internal())
+        return _refuse(request, Internal())
 
 
 def _refuse(request: web.Request, error: ApiError) -> web.Response:
-    level = logging.WARNING if error.status >= 500 else logging.INFO
-    log.log(level, "%s %s: %d %s", request[REQUEST_ID], request.raw_path[:80], error.status, error.code)
+    request[RECORD].error = error
     return error_response(error)
 
 
@@ -70,7 +93,7 @@ async def guard_callers(request: web.Request, handler: Handler) -> web.StreamRes
     if request.method == "OPTIONS":
         return cors.preflight(request, _allowed(request))
     guard.check_origin(request, daemon.config)
-    guard.check_key(request, daemon.keys)
+    request[RECORD].key = guard.check_key(request, daemon.keys)
     return await handler(request)
 
 

@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
 from .errors import ApiError, BadRequest, Internal
-from .middleware import SERVER, error_response
+from .middleware import SERVER, error_response, new_request_id
 
 log = logging.getLogger(__name__)
 IDLE_S = 75.0
@@ -40,6 +40,7 @@ class Connection(web.RequestHandler):
             raise ConnectionError("the response has already begun")
         response = error_response(error)
         response.headers["Server"] = SERVER
+        response.headers["X-Request-Id"] = new_request_id()
         response.headers["Access-Control-Allow-Origin"] = "*"  # the request's own Origin could not be read
         response.force_close()
         return response

@@ -17,6 +17,7 @@ from .banner import start_block
 from .config import Config, ConfigError
 from .keys import read_keys
 from .leave import OVERTIME_S, Leaving, drain, end_now, no_later_than, watch_for_hang
+from .log_format import set_up as set_up_logging
 from .protocol import factory
 from .start import CannotServe, FindModel, load_model
 from .state import Daemon
@@ -29,7 +30,7 @@ def run(config: Config, find: FindModel) -> int:
 
     Returns the exit code. What can be wrong with the configuration, the port or the model ends with one line.
     """
-    logging.basicConfig(level=config.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    set_up_logging(config)
     try:
         pool = ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 1)), thread_name_prefix="soloist-text")
         daemon = Daemon(config, read_keys(config), pool)

@@ -13,6 +13,7 @@ from .errors import Unavailable
 from .keys import Keys
 from .served import Served
 
+from .metrics import Metrics
 LOADING_RETRY_S = 5
 NO_EXECUTOR = Health(
     state="loading", reason=None, last_step_age_s=None, oldest_job_age_s=None, queue_depth=0, running=0, generation=0,
@@ -47,6 +48,7 @@ class Daemon:
             )
         return self.served, self.engine
 
+    metrics: Metrics = field(default_factory=Metrics)
     def health(self) -> Health:
         """The executor's own word, or that there is none yet."""
         return NO_EXECUTOR if self.engine is None else self.engine.health()
