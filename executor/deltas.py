@@ -48,6 +48,7 @@ def _settle(row: Sequence, event: Event) -> Event:
     match event:
         case Delta(ids=ids, finish=finish, ended_by=ended_by):
             row.generated += ids
+            row.setbacks = 0
             row.ended, row.ended_by = finish is not None, ended_by
         case _:
             row.ended = True

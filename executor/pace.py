@@ -13,7 +13,7 @@ class Pace:
 
     SMALLEST = 16
     FIRST_GUESS = 64
-    ALONE_S = 0.5
+    ALONE_S = 0.3
 
     def __init__(self, largest: int) -> None:
         self.largest = largest

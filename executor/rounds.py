@@ -9,51 +9,50 @@ from functools import partial
 
 import mlx.core as mx
 
-from ..lora.errors import UnknownAdapter
 from .adapters import Adapters
 from .batch import Batch
+from .feeder import Feeder
 from .model import LoadedModel
+from .news import FAILED, News
 from .pace import Pace
-from .prefill import Prefill
 from .prefix_keeper import PrefixKeeper
 from .pulse import Pulse
 from .recovery import put_rows_on_trial
 from .request import (
-    AdapterReply,
     Cancel,
     Command,
-    Event,
     Failure,
-    FailureKind,
     LoadAdapter,
-    Progress,
     Request,
     Stop,
     UnloadAdapter,
 )
 from .scheduler import Scheduler, open_prefill
-from .sequence import Sequence
 from .settings import EngineSettings
 
-FAILED = "the executor failed on this request; nothing else was affected"
+TRIAL_CHUNK = 256  # ids: a trial is prefilled in pieces too, so that it keeps a heartbeat
+MOST_SETBACKS = 3  # steps lost without a token in between, by a row that does nothing wrong alone
 CLEAR_CACHE_EVERY = 512  # steps: freed buffers go back to the system now and then, not on every step
 
 
 class Rounds:
-    """The rows of one life of the thread. `outbox` fills with news that the worker flushes after each round."""
+    """The rows of one life of the thread. `news` fills with events that the worker flushes after each round."""
 
     def __init__(self, model: LoadedModel, settings: EngineSettings, pulse: Pulse) -> None:
         self.model = model
         self.pulse = pulse
-        self.outbox: list[Event | AdapterReply] = []
+        self.news = News(pulse)
         self.stopping = False
         self.adapters = Adapters(model.bank)
         merged = model.facts.merged.content_hash if model.facts.merged else ""
         kv_type = f"{model.facts.dtype} {settings.kv_bits} {merged}"
-        self.prefixes = PrefixKeeper(settings, kv_type, self.adapters.identity, model.new_layers, self._note)
+        self.prefixes = PrefixKeeper(settings, kv_type, self.adapters.identity, model.new_layers, self.news.note)
         self.batch = Batch(model, self.prefixes.on_leave)
         self.scheduler = Scheduler(settings.max_batch if model.facts.batched else 1)
         self.pace = Pace(settings.prefill_chunk)
+        self.feeder = Feeder(
+            model, self.batch, self.scheduler, self.adapters, self.prefixes, self.pace, pulse, self.news
+        )
 
     @property
     def idle(self) -> bool:
@@ -69,18 +68,19 @@ class Rounds:
                 self.scheduler.cancel(request, choice)
                 self.batch.cancel(request, choice)
             case LoadAdapter():
-                self.outbox.append(self.adapters.load(command))
+                self.news.outbox.append(self.adapters.load(command))
             case UnloadAdapter():
-                self.outbox.append(self.adapters.unload(command))
+                self.news.outbox.append(self.adapters.unload(command))
             case Stop():
                 self.stopping = True
 
     def turn(self) -> None:
         """One round. Ticks the pulse for each piece of work done."""
         self.pulse.wake()
-        self.outbox += self.scheduler.admit(len(self.batch.rows))
+        self.news.outbox += self.scheduler.admit(len(self.batch.rows))
         undisturbed = not self.scheduler.prefills
-        self._prefill()
+        if not self.feeder.feed():
+            self._recover()
         self._decode(undisturbed)
         self.adapters.release(self.batch.computed)
         self.prefixes.save_some()
@@ -114,75 +114,12 @@ class Rounds:
             assert job.layers is not None
             trial = Batch(self.model)
             trial.join(job.rows, job.layers)
-            self.outbox += [*trial.step(), *trial.step()]
+            self.news.outbox += [*trial.step(), *trial.step()]
         except Exception as error:
-            self._note(error)
-            self.outbox.append(Failure(request.id, "executor_failed", FAILED))
+            self.news.note(error)
+            self.news.outbox.append(Failure(request.id, "executor_failed", FAILED))
         self.pulse.steps += 1
         self.pulse.tick()
-
-    # -- prefill ---------------------------------------------------------------------------------
-
-    def _prefill(self) -> None:
-        """A round's worth of prompt ids, from the prompts whose turn it is; finished prompts join the batch."""
-        left = self.pace.chunk(alone=not self.batch.rows)
-        while left > 0 and self.scheduler.prefills:
-            left -= max(1, self._feed(self.scheduler.next_prefill(), left))
-
-    def _feed(self, job: Prefill, most: int) -> int:
-        """Feed up to `most` ids of one prompt; returns how many. What goes wrong here is this prompt's alone."""
-        fed = 0
-        try:
-            fed = self._advance(job, most)
-        except UnknownAdapter as error:
-            self._drop_prefill(job, "invalid", error.message)
-        except Exception as error:
-            self._note(error)
-            self._drop_prefill(job, "executor_failed", FAILED)
-        else:
-            if job.remaining <= 0:
-                self._join(job)
-        return fed
-
-    def _join(self, job: Prefill) -> None:
-        """A join that fails may leave the batch's caches half extended: the other rows get theirs anew."""
-        assert job.layers is not None
-        try:
-            self.batch.join([row for row in job.rows if not row.ended], job.layers)
-            self.scheduler.prefills.remove(job)
-        except Exception as error:
-            self._note(error)
-            self._drop_prefill(job, "executor_failed", FAILED)
-            self._recover()
-
-    def _drop_prefill(self, job: Prefill, kind: FailureKind, message: str) -> None:
-        self.scheduler.prefills.remove(job)
-        for row in job.rows:
-            self._fail(row, kind, message)
-
-    def _advance(self, job: Prefill, most: int) -> int:
-        if job.layers is None:
-            for row in job.rows:
-                self.adapters.hold(row)
-            self.prefixes.begin(job)
-            self._note_wait(job)
-        begun = time.monotonic()
-        fed = job.advance(self.model, most)
-        taken = time.monotonic() - begun
-        self.pace.prefilled(fed, taken)
-        if fed:
-            self.pulse.tallies.prefill_tokens.add(fed)
-            self.pulse.tallies.prefill_seconds.add(taken)
-        self.pulse.tick()
-        self.prefixes.after_chunk(job)
-        if job.remaining > 0:
-            self.outbox.append(Progress(job.rows[0].request.id, done=job.done, total=len(job.ids) - 1))
-        return fed
-
-    def _note_wait(self, job: Prefill) -> None:
-        """A row that lost its caches has waited before; only its first wait is a queue's."""
-        if not job.rows[0].generated:
-            self.pulse.tallies.queue_seconds.add(time.monotonic() - job.rows[0].request.asked)
 
     # -- decode ----------------------------------------------------------------------------------
 
@@ -192,9 +129,9 @@ class Rounds:
             return
         begun = time.monotonic()
         try:
-            self.outbox += self.batch.step()
+            self.news.outbox += self.batch.step()
         except Exception as error:
-            self._note(error)
+            self.news.note(error)
             self._recover()
         taken = time.monotonic() - begun
         if undisturbed:
@@ -211,22 +148,13 @@ class Rounds:
         """The step's caches are lost. Find the row that broke it by trying each alone; the others go on."""
         suspects = self.batch.abandon()
         mx.clear_cache()
-        innocent, guilty = put_rows_on_trial(suspects, partial(Batch, self.model), self.pace.largest, self.pulse.tick)
+        innocent, guilty = put_rows_on_trial(suspects, partial(Batch, self.model), TRIAL_CHUNK, self.pulse.tick)
         for row, error in guilty:
-            self._note(error)
-            self._fail(row, "executor_failed", FAILED)
+            self.news.note(error)
+            self.news.fail(row)
         for row in reversed(innocent):
-            self.scheduler.resume(row)
-
-    def _fail(self, row: Sequence, kind: FailureKind, message: str) -> None:
-        if not row.ended:
-            row.ended = True
-            self.outbox.append(Failure(row.request.id, kind, message, row.choice))
-
-    def _note(self, error: Exception) -> None:
-        """As text: the exception itself holds frames that hold arrays, which must not leave this thread."""
-        self.pulse.last_error = one_line(error)
-
-
-def one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            row.setbacks += 1
+            if row.setbacks > MOST_SETBACKS:
+                self.news.fail(row)
+            else:
+                self.scheduler.resume(row)

@@ -24,6 +24,7 @@ class Sequence:
     ended: bool = False
     ended_by: int | None = None
     slot: int = 0
+    setbacks: int = 0
     matcher: Matcher | None = None
     mask: Any = None
 

@@ -16,9 +16,10 @@ from . import device
 from .errors import ModelLoadError
 from .inbox import Inbox
 from .model import LoadedModel, load
+from .news import one_line
 from .pulse import Pulse
 from .request import AdapterReply, Delta, Event, Failure, Request
-from .rounds import Rounds, one_line
+from .rounds import Rounds
 from .settings import EngineSettings, ModelFacts
 
 Outlet = Callable[[Sequence[Event | AdapterReply]], None]
@@ -70,7 +71,7 @@ class Worker:
     def prove(self, rounds: Rounds) -> None:
         """Draw one token the way that a default client does, before anybody is told that the model is ready."""
         rounds.obey(Request("canary", (0,), 1, SamplingParams(seed=fresh_seed()), probe=True))
-        events, rounds.outbox = rounds.outbox, []
+        events = rounds.news.take()
         drawn = [event.ids[0] for event in events if isinstance(event, Delta) and event.ids]
         if not drawn:
             raise ModelLoadError(f"the model loads, but a sampled draw from it fails: {_reasons(events)}")
@@ -88,8 +89,7 @@ class Worker:
 
     def flush(self, rounds: Rounds) -> None:
         """All rows' news of a round cross to the event loop in one call."""
-        if rounds.outbox:
-            events, rounds.outbox = rounds.outbox, []
+        if events := rounds.news.take():
             self.outlet(events)
 
 

@@ -265,3 +265,21 @@ async def test_choices_fork_again_after_a_fault(llama: Path, monkeypatch: pytest
         monkeypatch.setattr(Batch, "_launch", launch)
         again = await collect(engine.submit(request))
     assert [a.ids for a in again] == [a.ids for a in faultless]
+
+
+async def test_a_step_that_always_fails_in_company_ends_its_rows_and_not_the_server(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Batch._launch
+
+    def launch(self: Batch) -> Any:
+        if len(self.rows) > 1:
+            raise RuntimeError("injected: two are too many")
+        return real(self)
+
+    requests = [ask(f"{i} prompt", 12, seed=i) for i in range(2)]
+    async with running(llama) as engine:
+        monkeypatch.setattr(Batch, "_launch", launch)
+        got = await serve(engine, requests)
+        assert any(a.failure for a in got) and engine.health().ready
+        assert (await answer(engine, ask("later", 3))).finish == "length"

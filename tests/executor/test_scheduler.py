@@ -45,7 +45,7 @@ def test_a_chunk_beside_rows_is_about_as_long_as_their_step() -> None:
     pace.prefilled(256, 2.0)
     pace.stepped(0.25)
     assert pace.chunk(alone=False) == 32
-    assert pace.chunk(alone=True) == 64
+    assert pace.chunk(alone=True) == 38
 
 
 def test_chunks_stay_between_their_bounds() -> None:
