@@ -61,7 +61,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         return exit_codes.CLEAN
     from .daemon.serve import run
 
-    return run(config, _find_model)
+    return run(config, _find_model, _find_adapter)
 
 
 def _find_model(reference: str) -> Path:
@@ -77,6 +77,23 @@ def _find_model(reference: str) -> Path:
         check_folder(folder)
     except ModelError as error:
         raise CannotServe(str(error), error.exit_code) from None
+    return folder
+
+
+def _find_adapter(reference: str, model: Path) -> Path:
+    """The folder of an adapter that fits the model, as far as headers tell. Raises CannotServe. No MLX."""
+    from .daemon import exit_codes
+    from .daemon.start import CannotServe
+    from .lora.check import inspect
+    from .lora.errors import AdapterError
+    from .ops.lora_store import resolve_adapter
+    from .ops.model_errors import ModelError
+
+    try:
+        folder = resolve_adapter(reference)
+        inspect(folder, model)
+    except (ModelError, AdapterError) as error:
+        raise CannotServe(str(error), exit_codes.ADAPTER_REFUSED) from None
     return folder
 
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from . import catalogue, completions, health, metrics_page
+from . import admin, catalogue, completions, health, metrics_page
 from .body import later
 from .middleware import answer_errors, guard_callers, on_prepare
 from .state import DAEMON, Daemon
@@ -21,6 +21,8 @@ def make_app(daemon: Daemon) -> web.Application:
         _add(app, "GET", path, handler)
     _add(app, "POST", "/v1/chat/completions", completions.chat_completions)
     _add(app, "POST", "/v1/completions", completions.completions)
+    _add(app, "POST", admin.PATH, admin.load_adapter)
+    _add(app, "DELETE", f"{admin.PATH}/{{name:.+}}", admin.unload_adapter)
     return app
 
 
@@ -33,6 +35,8 @@ def _reading() -> dict[str, Handler]:
         "/metrics": metrics_page.show_metrics,
         "/v1/models": catalogue.list_models,
         "/v1/models/{name:.+}": catalogue.show_model,
+        admin.PATH: admin.list_adapters,
+        f"{admin.PATH}/{{name:.+}}": admin.show_adapter,
     }
 
 

@@ -46,10 +46,23 @@ def start_block(config: Config, port: int, served: Served, health: Health, blas:
         ("dice", f"{health.seed_state}"),
         ("access", "API key required" if config.keys_required else "no API key, this machine only"),
     ]
+    rows += _adapter_rows(served)
     if remark:
         rows.append(("remark", remark))
     lines = [f"Soloist {__version__} is ready", *(f"  {name:<9} {value}" for name, value in rows), "  try it:"]
     return "\n".join([*lines, f"  {curl_line(url, config.keys_required)}"])
+
+
+def _adapter_rows(served: Served) -> list[tuple[str, str]]:
+    """What changes the model's answers, and at which strength."""
+    rows = []
+    if merged := served.facts.merged:
+        figures = f"median strength {merged.median_strength:.4f}, worst {merged.worst_strength:.4f}"
+        rows.append(("merged", f"{merged.path}: {merged.summary}, {figures}"))
+    for name in served.adapters.names():
+        facts = served.adapters.card(name, served.name)["adapter"]
+        rows.append(("adapter", f"{name} (rank {facts['rank']}, scale {facts['scale']}): {facts['summary']}"))
+    return rows
 
 
 def curl_line(url: str, keyed: bool) -> str:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .kinds import Kind, choice, count, integer, path, seconds, size, switch, text, texts
+from .kinds import Kind, choice, count, integer, named, path, seconds, size, switch, text, texts
+
+NO_NAMES = ("", "default")
+"""What a request may call the served model besides its names."""
 
 
 class ConfigError(Exception):
@@ -28,14 +31,27 @@ class Config:
     served_model_name: tuple[str, ...] = _setting(
         (), texts, "name under which the model is served; the first is what answers carry (repeatable)", "NAME"
     )
+    adapter: tuple[str, ...] = _setting(
+        (), named, "LoRA adapter to serve beside the model: a folder or Hugging Face id (repeatable)", "NAME=PATH"
+    )
+    merge_adapter: str | None = _setting(
+        None, text, "LoRA adapter to merge into the model's weights: a folder or Hugging Face id", "PATH"
+    )
     host: str = _setting("127.0.0.1", text, "address to listen on; anything but loopback needs an API key")
     port: int = _setting(3301, integer(0, 65535), "port to listen on; 0 picks a free one")
     max_context: int | None = _setting(None, count, "longest prompt plus answer, if shorter than the model's", "TOKENS")
     max_batch: int = _setting(8, count, "choices that are generated at the same time", "ROWS")
     max_queue: int = _setting(64, count, "requests that may wait; one more is answered 503", "REQUESTS")
-    prefill_chunk: int = _setting(256, count, "prompt tokens that are read between two decode steps", "TOKENS")
+    prefill_chunk: int = _setting(2048, count, "most prompt tokens that are read at once", "TOKENS")
     prefix_cache_bytes: int = _setting(
         2 * 1024**3, size(0), "memory for the states of prompts that may come again; 0 keeps none", "SIZE"
+    )
+    cache_dir: Path | None = _setting(  # noqa: RUF009
+        None, path, "folder in which these states outlive a restart", "DIR"
+    )
+    cache_dir_bytes: int = _setting(8 * 1024**3, size(0), "most that may lie in --cache-dir", "SIZE")
+    memory_limit: int | None = _setting(
+        None, size(1), "memory for weights and running requests; default 90 % of the device's", "SIZE"
     )
     api_key: tuple[str, ...] = _setting(
         (), texts, "key that clients must send as a bearer token (repeatable)", "KEY", True
@@ -43,7 +59,14 @@ class Config:
     api_key_file: Path | None = _setting(  # noqa: RUF009
         None, path, "file with one key a line, as KEY or NAME:KEY", "FILE"
     )
+    admin_key_file: Path | None = _setting(  # noqa: RUF009
+        None, path, "file with the keys that may load and unload adapters; without one, this machine may", "FILE"
+    )
     log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "how much is logged")
+    log_format: str = _setting(
+        "auto", choice("auto", "text", "json"), "how: auto is text on a terminal and JSON lines elsewhere"
+    )
+    log_prompts: bool = _setting(False, switch, "log the bodies of requests, which hold what people write")
     sampling_defaults: str = _setting(
         "openai",
         choice("openai", "model"),
@@ -51,6 +74,9 @@ class Config:
     )
     chat_template: Path | None = _setting(  # noqa: RUF009
         None, path, "Jinja file to use instead of the model's chat template", "FILE"
+    )
+    tool_parser: str | None = _setting(
+        None, text, "how the model writes tool calls, if its chat template does not tell", "NAME"
     )
     max_body_bytes: int = _setting(64 * 1024**2, size(1), "largest request body; suffixes KiB, MiB, GiB", "SIZE")
     stall_after: float = _setting(60.0, seconds(0.1), "a step older than this while work is due: not ready", "SECONDS")
@@ -63,17 +89,13 @@ class Config:
     allowed_host: tuple[str, ...] = _setting(
         (), texts, "further Host name to answer to, as a guard against DNS rebinding; * is any (repeatable)", "NAME"
     )
-    log_format: str = _setting(
-        "auto", choice("auto", "text", "json"), "how: auto is text on a terminal and JSON lines elsewhere"
-    )
-    log_prompts: bool = _setting(False, switch, "log the bodies of requests, which hold what people write")
     exit_on_hang: bool = _setting(
         False, switch, "end the process when the executor hangs, for its supervisor to restart"
     )
     trust_remote_code: bool = _setting(False, switch, "run Python code that comes with a model")
 
     def __post_init__(self) -> None:
-        for check in (_guard_open_address, _guard_origins):
+        for check in (_guard_open_address, _guard_origins, _guard_names):
             check(self)
 
     @property
@@ -83,6 +105,11 @@ class Config:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost" or self.host.endswith(".localhost")
+
+    @property
+    def adapters(self) -> tuple[tuple[str, str], ...]:
+        """Name and reference of each adapter to be served."""
+        return tuple((name, reference) for name, _, reference in (pair.partition("=") for pair in self.adapter))
 
     @property
     def keys_required(self) -> bool:
@@ -103,6 +130,15 @@ def _guard_origins(config: Config) -> None:
             raise ConfigError(f"cors_origin {origin!r} is not an origin such as https://app.example, nor * or none")
         if origin in ("*", "none") and len(config.cors_origin) > 1:
             raise ConfigError(f"cors_origin {origin!r} cannot be combined with other origins")
+
+
+def _guard_names(config: Config) -> None:
+    names = [name for name, _ in config.adapters]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"adapter {name!r} is given twice: adapters need names of their own")
+        if name in (*config.served_model_name, config.model, *NO_NAMES):
+            raise ConfigError(f"adapter {name!r} has a name that means the model itself")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,12 @@ def open_chat(raw: bytes, served: Served) -> Job:
     served.limits.check_length(check_messages(chat.messages), "messages")
     choice = None if chat.tool_choice is UNSET else chat.tool_choice
     tools = check_tools(given(chat.tools, []), choice)
+    adapter = _adapter(chat, served)
     logprobs = _chat_logprobs(chat)
     wishes = _wishes(chat, served)
     ids = _render(served, chat.messages, tools, given(chat.chat_template_kwargs, {}))
-    return _job(wishes, served, (ids,), "messages", chat=True, logprobs=logprobs, tools=tools, ignored=ignored)
+    own: dict[str, Any] = {"logprobs": logprobs, "tools": tools, "ignored": ignored, "adapter": adapter}
+    return _job(wishes, served, (ids,), "messages", chat=True, **own)
 
 
 def open_completion(raw: bytes, served: Served) -> Job:
@@ -48,14 +50,15 @@ def open_completion(raw: bytes, served: Served) -> Job:
     best_of = body.pop("best_of", None)
     ignored = features.screen(body, _COMPLETION_FIELDS, features.COMPLETION)
     completion: CompletionBody = validate.typed(CompletionBody, body)
-    wishes = _wishes(completion, served)
+    adapter, wishes = _adapter(completion, served), _wishes(completion, served)
     if best_of is not None and (isinstance(best_of, bool) or best_of != wishes.n):
         raise BadRequest("'best_of' other than 'n' is not supported.", param="best_of", code="unsupported_parameter")
     logprobs = None
     if completion.logprobs is not UNSET and completion.logprobs is not None:
         logprobs = validate.whole("logprobs", completion.logprobs, 0, validate.MOST_TOP_LOGPROBS)
     prompts = read_prompts(completion.prompt, served.tokenizer, served.limits)
-    return _job(wishes, served, prompts, "prompt", chat=False, logprobs=logprobs, ignored=ignored)
+    own: dict[str, Any] = {"logprobs": logprobs, "ignored": ignored, "adapter": adapter}
+    return _job(wishes, served, prompts, "prompt", chat=False, **own)
 
 
 def _parse(raw: bytes, served: Served) -> dict[str, Any]:
@@ -86,6 +89,10 @@ def _deeper(value: Any, depth: int) -> bool:
             return False
         level = inner
     return True
+
+
+def _adapter(body: Body, served: Served) -> str | None:
+    return served.adapters.choose(given(body.model, ""), given(body.adapter, None))
 
 
 def _wishes(body: Body, served: Served) -> Wishes:
@@ -122,7 +129,16 @@ def _render(served: Served, messages: list[dict[str, Any]], tools: Any, kwargs: 
         raise BadRequest(error.message, param=error.param or "messages", code="invalid_value") from None
 
 
-def _job(wishes: Wishes, served: Served, prompts: tuple[Ids, ...], param: str, *, chat: bool, **own: Any) -> Job:
+def _job(
+    wishes: Wishes,
+    served: Served,
+    prompts: tuple[Ids, ...],
+    param: str,
+    *,
+    chat: bool,
+    adapter: str | None,
+    **own: Any,
+) -> Job:
     """Raises ContextExceeded. An answer is cut to what the context leaves."""
     context = served.limits.context
     for ids in prompts:
@@ -132,12 +148,13 @@ def _job(wishes: Wishes, served: Served, prompts: tuple[Ids, ...], param: str, *
     return Job(
         id=("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex,
         created=int(time.time()),
-        model=served.name,
-        fingerprint=served.fingerprint,
+        model=adapter or served.name,
+        fingerprint=served.adapters.fingerprint(adapter, served.fingerprint) if adapter else served.fingerprint,
         chat=chat,
         wishes=wishes,
         prompts=prompts,
         limits=tuple(min(asked, context - len(ids)) for ids in prompts),
         end_ids=served.tokenizer.end_ids,
+        adapter=adapter,
         **own,
     )

@@ -4,9 +4,10 @@ ApiError                     status, code and param of an OpenAI error object
 ├── BadRequest          400  a field is wrong; `param` names it
 │   └── ContextExceeded 400  the prompt does not fit into the model's context
 ├── Unauthorized        401  no key, or a wrong one
-├── Forbidden           403  a Host or Origin that we do not answer
+├── Forbidden           403  a Host or Origin that we do not answer, or a path for others
 ├── NotFound            404  no such path or model
 ├── WrongMethod         405  the path exists, the method does not
+├── Conflict            409  what is asked for exists already
 ├── TooLarge            413  body or prompt beyond what can be served
 ├── WrongMediaType      415  not JSON, or an unknown content coding
 ├── WrongExpectation    417  an Expect header other than 100-continue
@@ -91,6 +92,11 @@ class WrongMethod(ApiError):
     def __init__(self, message: str, allowed: str) -> None:
         super().__init__(message)
         self.headers["Allow"] = allowed
+
+
+class Conflict(ApiError):
+    status = 409
+    code = "already_exists"
 
 
 class TooLarge(ApiError):

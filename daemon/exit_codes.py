@@ -19,6 +19,9 @@ PORT_TAKEN = 71
 EXECUTOR_HUNG = 75
 """With --exit-on-hang: the executor hangs or died for good; a restart may help (EX_TEMPFAIL)."""
 
+ADAPTER_REFUSED = 76
+"""An adapter given at the start is missing, damaged, or does not fit the model (a number free here, EX_PROTOCOL)."""
+
 CONFIGURATION = 78
 """A value in a flag, the environment or the configuration file is wrong (EX_CONFIG)."""
 

@@ -15,6 +15,7 @@ from .errors import BadRequest, Forbidden, Unauthorized
 from .keys import Keys
 
 OPEN_PATHS = ("/health", "/health/live", "/health/ready", "/health/deep", "/metrics")
+ADMIN_PATH = "/v1/adapters"
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
@@ -61,6 +62,11 @@ def check_origin(request: web.BaseRequest, config: Config) -> None:
         raise Forbidden(
             "This Origin may not call. Start the server with --cors-origin to allow it.", code="origin_not_allowed"
         )
+
+
+def is_admin(request: web.BaseRequest) -> bool:
+    """Whether the path is one of those that change what is served."""
+    return request.path == ADMIN_PATH or request.path.startswith(ADMIN_PATH + "/")
 
 
 def check_key(request: web.BaseRequest, keys: Keys) -> str | None:

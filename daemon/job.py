@@ -27,6 +27,7 @@ class Job:
     """prompts: token ids, one entry a prompt. limits: most new tokens of each.
 
     logprobs: None is off; k asks for the k most likely alternatives of each token. ignored: names of unheard-of fields.
+    adapter: None is the model itself.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Job:
     logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
     ignored: tuple[str, ...] = ()
+    adapter: str | None = None
 
     @property
     def seed(self) -> int:
@@ -67,6 +69,7 @@ class Job:
                 end_ids=self.end_ids,
                 n=self.wishes.n,
                 logprobs=self.logprobs,
+                adapter=self.adapter,
                 deadline=deadline,
             )
             for index, (ids, limit) in enumerate(zip(self.prompts, self.limits, strict=True))

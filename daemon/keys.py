@@ -34,19 +34,21 @@ def read_keys(config: Config) -> Keys:
     """Keys of the configuration and of its key file. Raises ConfigError."""
     keys = {key: f"key-{number}" for number, key in enumerate(config.api_key, 1)}
     if config.api_key_file is not None:
-        stored = _read_file(config.api_key_file)
-        if not stored:
-            raise ConfigError(f"api_key_file {config.api_key_file} holds no key")
-        keys |= stored
+        keys |= _read_file("api_key_file", config.api_key_file)
     return Keys(keys)
 
 
-def _read_file(file: Path) -> dict[str, str]:
+def read_admin_keys(config: Config) -> Keys:
+    """Keys of those who may change what is served. Raises ConfigError."""
+    return Keys({} if config.admin_key_file is None else _read_file("admin_key_file", config.admin_key_file))
+
+
+def _read_file(setting: str, file: Path) -> dict[str, str]:
     """Lines of KEY or NAME:KEY; empty lines and lines that begin with # are skipped."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"api_key_file {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"{setting} {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     keys = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -55,5 +57,7 @@ def _read_file(file: Path) -> dict[str, str]:
         name, separator, key = text.partition(":")
         keys[key.strip() if separator else text] = name.strip() if separator else f"line-{number}"
     if "" in keys:
-        raise ConfigError(f"api_key_file {file} holds a name without a key")
+        raise ConfigError(f"{setting} {file} holds a name without a key")
+    if not keys:
+        raise ConfigError(f"{setting} {file} holds no key")
     return keys

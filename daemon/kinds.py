@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+NAME = re.compile(r"[A-Za-z0-9][\w.:/-]{0,127}", re.ASCII)
+"""What a model or adapter may be called in a request and in a path."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -32,6 +35,17 @@ def _read_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) and item.strip() for item in items):
         raise ValueError("a list of non-empty strings")
     return tuple(item.strip() for item in items)
+
+
+def _read_named(value: Any) -> tuple[str, ...]:
+    pairs = _read_texts(value)
+    for pair in pairs:
+        name, _, rest = pair.partition("=")
+        if not NAME.fullmatch(name) or not rest:
+            raise ValueError(
+                "NAME=PATH, with a name of letters, digits and . _ : / - that begins with a letter or digit"
+            )
+    return pairs
 
 
 def _read_path(value: Any) -> Path:
@@ -86,7 +100,7 @@ def seconds(low: float) -> Kind:
     return Kind("seconds", read)
 
 
-_UNITS = {"": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
+_UNITS = {"": 1, "B": 1, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def size(low: int) -> Kind:
@@ -95,7 +109,7 @@ def size(low: int) -> Kind:
     def read(value: Any) -> int:
         match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip(), re.IGNORECASE)
         if isinstance(value, bool) or not match or match[2].upper() not in _UNITS or int(match[1]) < low:
-            raise ValueError(f"a number of bytes of at least {low}, such as 1048576 or 64MiB")
+            raise ValueError(f"a number of bytes of at least {low}, such as 1048576, 64MiB or 500MB")
         return int(match[1]) * _UNITS[match[2].upper()]
 
     return Kind("size", read)
@@ -122,6 +136,7 @@ def choice(*names: str) -> Kind:
 
 text = Kind("text", _read_text)
 texts = Kind("texts", _read_texts, many=True)
+named = Kind("named", _read_named, many=True)
 path = Kind("path", _read_path)
 switch = Kind("switch", _read_switch)
 count = integer(1)

@@ -12,6 +12,7 @@ class Body(Struct, kw_only=True):
     """What both endpoints know. Ranges are checked in `validate`."""
 
     model: Maybe[str] = UNSET
+    adapter: Maybe[str] = UNSET
     max_tokens: Maybe[int] = UNSET
     max_completion_tokens: Maybe[int] = UNSET
     temperature: Maybe[float] = UNSET

@@ -20,20 +20,20 @@ from .leave import OVERTIME_S, Leaving, drain, end_now, no_later_than, watch_for
 from .log_format import set_up as set_up_logging
 from .protocol import factory
 from .start import CannotServe, FindModel, load_model
-from .state import Daemon
+from .state import Daemon, FindAdapter
 
 log = logging.getLogger(__name__)
 
 
-def run(config: Config, find: FindModel) -> int:
-    """Serve until a signal comes. `find` turns the model's reference into a folder; it may raise CannotServe.
+def run(config: Config, find: FindModel, find_adapter: FindAdapter) -> int:
+    """Serve until a signal comes. `find` and `find_adapter` turn references into folders; they may raise CannotServe.
 
     Returns the exit code. What can be wrong with the configuration, the port or the model ends with one line.
     """
     set_up_logging(config)
     try:
         pool = ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 1)), thread_name_prefix="soloist-text")
-        daemon = Daemon(config, read_keys(config), pool)
+        daemon = Daemon(config, read_keys(config), pool, find_adapter)
         with bind(config.host, config.port) as listener:
             blas = load_blas()  # before anything imports MLX
             return asyncio.run(_serve(daemon, find, listener, blas))

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from .. import __version__
 from ..executor.settings import ModelFacts
 from ..sampler.params import DEFAULTS, SamplingParams
 from ..tokenizer.tokenizer import Tokenizer
-from .config import Config
+from .adapters import Adapters
+from .config import NO_NAMES, Config
 from .errors import ApiError, NotFound
 from .validate import Limits, number, repetition, whole
 
@@ -32,16 +33,19 @@ class Served:
     sampling_defaults: str
     created: int
     fingerprint: str
+    folder: Path
+    adapters: Adapters
 
     @property
     def name(self) -> str:
         return self.names[0]
 
     def check_name(self, asked: str) -> None:
-        """Omitted, "" and "default" mean the served model; anything else must be one of its names."""
-        if asked not in ("", "default") and asked not in self.names:
+        """Omitted, "" and "default" mean the served model; anything else must be a name of it or of an adapter."""
+        if asked not in NO_NAMES and asked not in self.names and asked not in self.adapters:
+            served = ", ".join(map(repr, (self.name, *self.adapters.names())))
             raise NotFound(
-                f"The model {asked[:200]!r} does not exist here. This server serves {self.name!r}.",
+                f"The model {asked[:200]!r} does not exist here. This server serves {served}.",
                 param="model",
                 code="model_not_found",
             )
@@ -57,6 +61,7 @@ class Served:
             "context_length": self.limits.context,
             "vocabulary": self.limits.vocabulary,
             "model_type": self.facts.model_type,
+            "merged_adapter": None if self.facts.merged is None else asdict(self.facts.merged),
             "sampling_defaults": {
                 "source": self.sampling_defaults,
                 **{name: getattr(self.defaults, name) for name in _DEFAULTABLE},
@@ -67,7 +72,7 @@ class Served:
 _DEFAULTABLE = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
-def make_served(config: Config, folder: Path, tokenizer: Tokenizer, facts: ModelFacts) -> Served:
+def make_served(config: Config, folder: Path, tokenizer: Tokenizer, facts: ModelFacts, adapters: Adapters) -> Served:
     names = served_names(config, folder)
     context = min(facts.context_length, config.max_context or facts.context_length)
     identity = f"{__version__} {names[0]} {facts}".encode()
@@ -86,6 +91,8 @@ def make_served(config: Config, folder: Path, tokenizer: Tokenizer, facts: Model
         sampling_defaults=config.sampling_defaults,
         created=int(time.time()),
         fingerprint="fp_" + hashlib.sha256(identity).hexdigest()[:12],
+        folder=folder,
+        adapters=adapters,
     )
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from ..executor.engine import Engine
 from ..executor.errors import ModelLoadError
 from ..executor.settings import EngineSettings
+from ..tokenizer import tool_formats
 from ..tokenizer.errors import TokenizerError
 from ..tokenizer.tokenizer import Tokenizer
 from . import exit_codes
+from .adapters import Adapters
 from .banner import loading
 from .config import Config, ConfigError
-from .served import make_served
+from .served import make_served, served_names
 from .state import Daemon
 
 FindModel = Callable[[str], Path]
@@ -34,31 +36,66 @@ async def load_model(daemon: Daemon, find: FindModel) -> None:
     config = daemon.config
     daemon.phase = "finding the model"
     folder = await asyncio.to_thread(find, config.model)
+    check_names(config, folder)
+    adapters = [(name, await _find_adapter(daemon, name, reference, folder)) for name, reference in config.adapters]
+    merged = config.merge_adapter and await _find_adapter(daemon, "to be merged", config.merge_adapter, folder)
     daemon.phase = "the model is loading"
-    engine = daemon.engine = Engine(engine_settings(config, folder))
+    engine = daemon.engine = Engine(engine_settings(config, folder, tuple(adapters), merged or None))
     with loading(config.model):
         await engine.start()
         try:
-            tokenizer = await asyncio.to_thread(Tokenizer.load, folder, read_template(config))
+            tokenizer = await asyncio.to_thread(read_tokenizer, config, folder)
             facts = await engine.loaded()
         except (TokenizerError, ModelLoadError) as error:
             raise CannotServe(f"model {config.model!r} cannot be loaded: {error}", exit_codes.MODEL_FAILED) from None
         except ConfigError as error:
             raise CannotServe(str(error), exit_codes.CONFIGURATION) from None
-    daemon.served = make_served(config, folder, tokenizer, facts)
+    daemon.served = make_served(config, folder, tokenizer, facts, Adapters(engine))
 
 
-def engine_settings(config: Config, folder: Path) -> EngineSettings:
+def check_names(config: Config, folder: Path) -> None:
+    """Raises CannotServe when an adapter could not be told from the model."""
+    for name, _ in config.adapters:
+        if name in served_names(config, folder):
+            message = f"adapter {name!r} has a name of the model: choose another, or another --served-model-name"
+            raise CannotServe(message, exit_codes.CONFIGURATION)
+
+
+async def _find_adapter(daemon: Daemon, name: str, reference: str, model: Path) -> Path:
+    """Looked at before the model is loaded, because a refusal should not take minutes."""
+    daemon.phase = f"finding the adapter {name}"
+    try:
+        return await asyncio.to_thread(daemon.find_adapter, reference, model)
+    except CannotServe as error:
+        raise CannotServe(f"adapter {name}: {error}", error.exit_code) from None
+
+
+def engine_settings(
+    config: Config, folder: Path, adapters: tuple[tuple[str, Path], ...], merged: Path | None
+) -> EngineSettings:
     return EngineSettings(
         model=folder,
+        adapters=adapters,
+        merge_adapter=merged,
         max_context=config.max_context,
         max_batch=config.max_batch,
         max_queue=config.max_queue,
         prefill_chunk=config.prefill_chunk,
         prefix_cache_bytes=config.prefix_cache_bytes,
+        cache_dir=config.cache_dir,
+        cache_dir_bytes=config.cache_dir_bytes,
+        memory_limit=config.memory_limit,
         stall_after=config.stall_after,
         trust_remote_code=config.trust_remote_code,
     )
+
+
+def read_tokenizer(config: Config, folder: Path) -> Tokenizer:
+    """Raises TokenizerError, ConfigError. Runs in a worker thread."""
+    if config.tool_parser is not None and config.tool_parser not in tool_formats.names():
+        known = ", ".join(tool_formats.names())
+        raise ConfigError(f"tool_parser {config.tool_parser!r} is unknown; known are {known}")
+    return Tokenizer.load(folder, read_template(config), tool_parser=config.tool_parser)
 
 
 def read_template(config: Config) -> str | None:

@@ -1,8 +1,10 @@
 """What all handlers share: the configuration, the executor, the model once it is loaded, and whether we are leaving."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aiohttp import web
 
@@ -10,15 +12,22 @@ from ..executor.engine import Engine
 from ..executor.health import Health
 from .config import Config
 from .errors import Unavailable
-from .keys import Keys
+from .keys import Keys, read_admin_keys
+from .metrics import Metrics
 from .served import Served
 
-from .metrics import Metrics
 LOADING_RETRY_S = 5
+FindAdapter = Callable[[str, Path], Path]
+"""From what a user calls an adapter, and the model's folder, to a folder that fits. Raises CannotServe."""
 NO_EXECUTOR = Health(
     state="loading", reason=None, last_step_age_s=None, oldest_job_age_s=None, queue_depth=0, running=0, generation=0,
     steps=0, last_error=None, canary=None, thread=None, thread_id=None, stream=None, device=None, seed_state=None,
 )  # fmt: skip
+
+
+def as_folder(reference: str, model: Path) -> Path:
+    """An adapter's reference read as a path, unchecked: the executor refuses what does not fit."""
+    return Path(reference)
 
 
 @dataclass(slots=True)
@@ -31,12 +40,18 @@ class Daemon:
     config: Config
     keys: Keys
     pool: ThreadPoolExecutor
+    find_adapter: FindAdapter = as_folder
+    admin_keys: Keys = field(init=False)
     engine: Engine | None = None
     served: Served | None = None
     phase: str = "starting"
     draining: bool = False
     answering: int = 0
     started: float = field(default_factory=time.monotonic)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def __post_init__(self) -> None:
+        self.admin_keys = read_admin_keys(self.config)
 
     def admit(self) -> tuple[Served, Engine]:
         """What to serve a request with. Raises Unavailable while there is none, and when we are leaving."""
@@ -48,7 +63,6 @@ class Daemon:
             )
         return self.served, self.engine
 
-    metrics: Metrics = field(default_factory=Metrics)
     def health(self) -> Health:
         """The executor's own word, or that there is none yet."""
         return NO_EXECUTOR if self.engine is None else self.engine.health()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from ..daemon.adapters import Adapters
 from ..daemon.address import bind
 from ..daemon.config import Config
 from ..daemon.keys import read_keys
@@ -49,6 +50,7 @@ class StubEngine:
     """
 
     def __init__(self, ids: tuple[int, ...]) -> None:
+        self.adapters: dict[str, object] = {}
         self._ids = ids
         self._live: dict[str, tuple[Stream, int]] = {}
         self._untaken: set[str] = set()
@@ -107,7 +109,7 @@ def stub_daemon(folder: Path) -> Daemon:
     facts = ModelFacts(tokenizer.vocab_size, 1 << 20, "stub", 0, "float32", quantized=False, batched=True)
     daemon = Daemon(config, read_keys(config), ThreadPoolExecutor(2))
     daemon.engine = cast(Engine, StubEngine(tuple(tokenizer.encode(TEXT))))
-    daemon.served = make_served(config, folder, tokenizer, facts)
+    daemon.served = make_served(config, folder, tokenizer, facts, Adapters(daemon.engine))
     return daemon
 
 

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from soloist.daemon.adapters import Adapters
 from soloist.daemon.config import Config
 from soloist.daemon.door import open_chat, open_completion
 from soloist.daemon.errors import ApiError
@@ -15,7 +16,8 @@ from soloist.daemon.features import CHAT, COMPLETION
 from soloist.daemon.job import Job
 from soloist.daemon.schemas import ChatBody, CompletionBody
 from soloist.daemon.served import Served, make_served
-from soloist.executor.settings import ModelFacts
+from soloist.executor.engine import Engine
+from soloist.executor.settings import EngineSettings, ModelFacts
 from soloist.tokenizer.tokenizer import Tokenizer
 
 FACTS = ModelFacts(320, 4096, "llama", 1, "float32", False, True)
@@ -36,7 +38,8 @@ VALUES = CANDIDATES | st.recursive(
 @pytest.fixture(scope="module")
 def model(folders: Path) -> Served:
     config = Config(model=str(folders / "dist"))
-    return make_served(config, folders / "dist", Tokenizer.load(folders / "dist"), FACTS)
+    adapters = Adapters(Engine(EngineSettings(folders / "dist")))
+    return make_served(config, folders / "dist", Tokenizer.load(folders / "dist"), FACTS, adapters)
 
 
 def encoded(body: Any) -> bytes:
