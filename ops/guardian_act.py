@@ -35,7 +35,7 @@ def fill_in(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
 
 
 async def run_command(words: Sequence[str], within: float) -> Done:
-    """Runs in its own process group, which is killed at the deadline. What it leaves running is left alone. Never raises."""
+    """Never raises. The command's process group is killed at the deadline; what it leaves running is left alone."""
     with tempfile.TemporaryFile() as output:  # a pipe would be held open by a server that the command starts
         try:
             process = await asyncio.create_subprocess_exec(
