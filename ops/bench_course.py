@@ -23,11 +23,16 @@ class NotMeasured(Exception):
 
 @dataclass(slots=True)
 class Course:
-    """folder: the model's files where they are on this machine. gauge: how the first server counts our words."""
+    """What is the same for all scenarios of a run.
+
+    subject: name of the server that ratios are about. folder: the model's files where they are on this machine.
+    gauge: how the first server counts our words.
+    """
 
     sizes: Sizes
     seed: int
     loader: Child
+    subject: str
     folder: Path | None = None
     bare: Child | None = None
     gauge: Gauge = field(default_factory=Gauge)

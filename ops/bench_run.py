@@ -73,7 +73,7 @@ def carry_out(wish: Wish, say: Say) -> Run:
     with ExitStack() as stack:
         servers = [stack.enter_context(server) for server in _servers(wish, stack, say)]
         _check_names(servers)
-        course = Course(wish.sizes, wish.seed, stack.enter_context(Child("bench_load")), wish.folder)
+        course = Course(wish.sizes, wish.seed, stack.enter_context(Child("bench_load")), servers[0].name, wish.folder)
         chosen = [scenario for scenario in SCENARIOS if not wish.only or scenario.name in wish.only]
         if wish.folder is not None and any(scenario.bare for scenario in chosen):
             course.bare = stack.enter_context(Child("bench_bare", [str(wish.folder)]))

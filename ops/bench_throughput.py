@@ -83,7 +83,9 @@ def measure_throughput(course: Course, server: Server, round: int) -> Figures:
 
 
 def measure_seeded(course: Course, server: Server, round: int) -> Figures:
-    for level in course.sizes.seeded_levels:
+    """Others at eight streams only: a server that takes seeded requests one by one would need most of the run."""
+    sizes = course.sizes
+    for level in sizes.seeded_levels if server.name == course.subject else (8,):
         seeds = [{"seed": 1000 * round + place} for place in range(level)]
         report = _streams(course, server, f"seeded {level} {round}", seeds)
         yield f"throughput{level}_seeded_tok_s", overall_rate(report)

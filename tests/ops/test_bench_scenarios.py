@@ -1,5 +1,6 @@
 """Every scenario, once, against a real daemon with a tiny model: complete figures, and no word about how fast."""
 
+import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from http_server import serving
+from soloist.ops import bench_command
 from soloist.ops.bench_plot import write_plot
 from soloist.ops.bench_report import document, print_tables, write_json
 from soloist.ops.bench_run import SCENARIOS, Run, Wish, carry_out
@@ -138,3 +140,30 @@ def test_a_server_that_cannot_start_says_its_last_words(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ServerFault, match="soloist ended with code"):
         soloist(tmp_path / "empty", 1).start()
+
+
+def command(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    bench_command.add_parser(parser.add_subparsers())
+    arguments = parser.parse_args(["bench", *words])
+    code: int = arguments.run(arguments)
+    return code
+
+
+def test_the_command_writes_what_it_was_asked_for(
+    running: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--json", str(tmp_path / "bench.json"), "--plot", str(tmp_path / "bench.svg")]
+    url = f"http://127.0.0.1:{running.port}"
+    assert command("--quick", "--attach", url, "--only", "throughput", "--seed", "7", *files) == 0
+    assert "throughput8_tok_s" in capsys.readouterr().out
+    told = json.loads((tmp_path / "bench.json").read_text())
+    assert told["seed"] == 7 and told["subject"] == "attached"
+    assert "<svg" in (tmp_path / "bench.svg").read_text()
+
+
+def test_the_command_says_in_one_line_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("--attach", "http://127.0.0.1:1") == 1
+    assert command("--model", "no-such-model") != 0
+    shown = capsys.readouterr().err.strip().splitlines()
+    assert len(shown) == 2 and all(line.startswith("soloist: ") for line in shown)
