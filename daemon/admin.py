@@ -6,6 +6,7 @@ request carries its Origin, and --cors-origin, which is about reading answers, d
 
 import asyncio
 import ipaddress
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from .errors import BadRequest, Forbidden, Unauthorized
 from .guard import ADMIN_PATH as PATH
 from .health import check_ready
 from .kinds import NAME
+from .log_request import RECORD
 from .served import Served
 from .start import CannotServe
 from .state import DAEMON, Daemon
@@ -31,19 +33,25 @@ def check_admin(request: web.BaseRequest, daemon: Daemon) -> None:
     """Raises Unauthorized, Forbidden."""
     if daemon.admin_keys:
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or daemon.admin_keys.holder(key.strip()) is None:
+        holder = daemon.admin_keys.holder(key.strip()) if scheme.lower() == "bearer" else None
+        if holder is None:
             raise Unauthorized("This path needs a key of --admin-key-file in 'Authorization: Bearer KEY'.")
+        request[RECORD].key = holder
         return
     if not _is_local(request) or any(name in request.headers for name in PROXY_HEADERS):
-        message = "Only this machine may change adapters. Start the server with --admin-key-file to allow others."
+        message = "Only this machine may administer. Start the server with --admin-key-file to allow others."
         raise Forbidden(message, code="admin_not_allowed")
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
-        raise Forbidden("Web pages may not change adapters.", code="origin_not_allowed")
+        raise Forbidden("Web pages may not administer.", code="origin_not_allowed")
 
 
 def _is_local(request: web.BaseRequest) -> bool:
-    peer: Any = request.transport.get_extra_info("peername") if request.transport else None
+    if request.transport is None:
+        return False
+    if request.transport.get_extra_info("socket").family == socket.AF_UNIX:
+        return True
+    peer: Any = request.transport.get_extra_info("peername")
     try:
         address = ipaddress.ip_address(peer[0])
     except (TypeError, ValueError, IndexError):

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from . import admin, catalogue, completions, health, metrics_page
+from . import admin, admin_drain, catalogue, completions, health, metrics_page
 from .body import later
 from .middleware import answer_errors, guard_callers, on_prepare
 from .state import DAEMON, Daemon
@@ -21,6 +21,7 @@ def make_app(daemon: Daemon) -> web.Application:
         _add(app, "GET", path, handler)
     _add(app, "POST", "/v1/chat/completions", completions.chat_completions)
     _add(app, "POST", "/v1/completions", completions.completions)
+    _add(app, "POST", admin_drain.PATH, admin_drain.drain)
     _add(app, "POST", admin.PATH, admin.load_adapter)
     _add(app, "DELETE", f"{admin.PATH}/{{name:.+}}", admin.unload_adapter)
     return app

@@ -1,6 +1,7 @@
 """What the operator sees of a start: that something is loading, and then one block with all that matters."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +30,11 @@ def loading(model: str) -> Iterator[None]:
 
 
 def base_url(config: Config, port: int) -> str:
+    if config.unix_socket is not None:
+        return "http://localhost/v1"
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(config.host, config.host)
-    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}/v1"
+    scheme = "http" if config.tls_cert is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{port}/v1"
 
 
 def start_block(config: Config, port: int, served: Served, health: Health, blas: Blas, remark: str | None) -> str:
@@ -38,7 +42,7 @@ def start_block(config: Config, port: int, served: Served, health: Health, blas:
     facts, url = served.facts, base_url(config, port)
     kind = f"{facts.model_type}, {facts.dtype}{', quantised' if facts.quantized else ''}"
     rows = [
-        ("URL", url),
+        ("URL", url if config.unix_socket is None else f"{url} over {config.unix_socket}"),
         ("model", f"{', '.join(served.names)} ({kind}, context {served.limits.context})"),
         ("device", f"{health.device}, weights {facts.weights_bytes / MIB:,.0f} MiB"),
         ("BLAS", blas.name if blas.remedy is None else f"{blas.name} - {blas.remedy}"),
@@ -50,7 +54,7 @@ def start_block(config: Config, port: int, served: Served, health: Health, blas:
     if remark:
         rows.append(("remark", remark))
     lines = [f"Soloist {__version__} is ready", *(f"  {name:<9} {value}" for name, value in rows), "  try it:"]
-    return "\n".join([*lines, f"  {curl_line(url, config.keys_required)}"])
+    return "\n".join([*lines, f"  {curl_line(url, config)}"])
 
 
 def _adapter_rows(served: Served) -> list[tuple[str, str]]:
@@ -65,7 +69,8 @@ def _adapter_rows(served: Served) -> list[tuple[str, str]]:
     return rows
 
 
-def curl_line(url: str, keyed: bool) -> str:
+def curl_line(url: str, config: Config) -> str:
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}]})
-    key = ' -H "Authorization: Bearer $SOLOIST_KEY"' if keyed else ""
-    return f"curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
+    key = ' -H "Authorization: Bearer $SOLOIST_KEY"' if config.keys_required else ""
+    by = "" if config.unix_socket is None else f"--unix-socket {shlex.quote(str(config.unix_socket))} "
+    return f"curl {by}{url}/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"

@@ -39,6 +39,11 @@ class Config:
     )
     host: str = _setting("127.0.0.1", text, "address to listen on; anything but loopback needs an API key")
     port: int = _setting(3301, integer(0, 65535), "port to listen on; 0 picks a free one")
+    unix_socket: Path | None = _setting(  # noqa: RUF009
+        None, path, "Unix socket to listen on instead, for the same user only", "PATH"
+    )
+    tls_cert: Path | None = _setting(None, path, "certificate chain in PEM form, to speak HTTPS", "FILE")  # noqa: RUF009
+    tls_key: Path | None = _setting(None, path, "its key in PEM form, unencrypted", "FILE")  # noqa: RUF009
     max_context: int | None = _setting(None, count, "longest prompt plus answer, if shorter than the model's", "TOKENS")
     max_batch: int = _setting(8, count, "choices that are generated at the same time", "ROWS")
     max_queue: int = _setting(64, count, "requests that may wait; one more is answered 503", "REQUESTS")
@@ -54,13 +59,13 @@ class Config:
         None, size(1), "memory for weights and running requests; default 90 % of the device's", "SIZE"
     )
     api_key: tuple[str, ...] = _setting(
-        (), texts, "key that clients must send as a bearer token (repeatable)", "KEY", True
+        (), texts, "key that clients must send as a bearer token, as KEY or NAME:KEY (repeatable)", "KEY", True
     )
     api_key_file: Path | None = _setting(  # noqa: RUF009
         None, path, "file with one key a line, as KEY or NAME:KEY", "FILE"
     )
     admin_key_file: Path | None = _setting(  # noqa: RUF009
-        None, path, "file with the keys that may load and unload adapters; without one, this machine may", "FILE"
+        None, path, "file with the keys that may change adapters and drain; without one, this machine may", "FILE"
     )
     log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "how much is logged")
     log_format: str = _setting(
@@ -95,12 +100,14 @@ class Config:
     trust_remote_code: bool = _setting(False, switch, "run Python code that comes with a model")
 
     def __post_init__(self) -> None:
-        for check in (_guard_open_address, _guard_origins, _guard_names):
+        for check in (_guard_open_address, _guard_origins, _guard_names, _guard_tls):
             check(self)
 
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the address."""
+        if self.unix_socket is not None:
+            return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -122,6 +129,14 @@ def _guard_open_address(config: Config) -> None:
             f"host {config.host!r} can be reached from other machines: set api_key or api_key_file, "
             "or listen on 127.0.0.1"
         )
+
+
+def _guard_tls(config: Config) -> None:
+    if (config.tls_cert is None) != (config.tls_key is None):
+        missing = "tls_key" if config.tls_key is None else "tls_cert"
+        raise ConfigError(f"{missing} is not set: HTTPS needs both tls_cert and tls_key")
+    if config.tls_cert is not None and config.unix_socket is not None:
+        raise ConfigError("tls_cert cannot be combined with unix_socket, which never leaves this machine")
 
 
 def _guard_origins(config: Config) -> None:

@@ -16,6 +16,7 @@ from .keys import Keys
 
 OPEN_PATHS = ("/health", "/health/live", "/health/ready", "/health/deep", "/metrics")
 ADMIN_PATH = "/v1/adapters"
+DRAIN_PATH = "/admin/drain"
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
@@ -66,7 +67,7 @@ def check_origin(request: web.BaseRequest, config: Config) -> None:
 
 def is_admin(request: web.BaseRequest) -> bool:
     """Whether the path is one of those that change what is served."""
-    return request.path == ADMIN_PATH or request.path.startswith(ADMIN_PATH + "/")
+    return request.path.rstrip("/") in (ADMIN_PATH, DRAIN_PATH) or request.path.startswith(ADMIN_PATH + "/")
 
 
 def check_key(request: web.BaseRequest, keys: Keys) -> str | None:

@@ -32,7 +32,9 @@ def _digest(key: str) -> bytes:
 
 def read_keys(config: Config) -> Keys:
     """Keys of the configuration and of its key file. Raises ConfigError."""
-    keys = {key: f"key-{number}" for number, key in enumerate(config.api_key, 1)}
+    keys = dict(_named(text, f"key-{number}") for number, text in enumerate(config.api_key, 1))
+    if "" in keys:
+        raise ConfigError("api_key holds a name without a key")
     if config.api_key_file is not None:
         keys |= _read_file("api_key_file", config.api_key_file)
     return Keys(keys)
@@ -54,10 +56,16 @@ def _read_file(setting: str, file: Path) -> dict[str, str]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        name, separator, key = text.partition(":")
-        keys[key.strip() if separator else text] = name.strip() if separator else f"line-{number}"
+        key, name = _named(text, f"line-{number}")
+        keys[key] = name
     if "" in keys:
         raise ConfigError(f"{setting} {file} holds a name without a key")
     if not keys:
         raise ConfigError(f"{setting} {file} holds no key")
     return keys
+
+
+def _named(text: str, otherwise: str) -> tuple[str, str]:
+    """The key and the name of its holder, from KEY or NAME:KEY."""
+    name, separator, key = text.partition(":")
+    return (key.strip(), name.strip()) if separator else (text, otherwise)

@@ -8,6 +8,7 @@ from typing import Any
 from .errors import BadRequest
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+MOST_PARTS = 1024  # of one message's content
 _TEXTS = ("name", "tool_call_id", "reasoning_content", "reasoning", "refusal")
 
 
@@ -32,6 +33,8 @@ def _check_message(message: dict[str, Any], at: str) -> None:
         raise BadRequest(f"A message needs a 'role': one of {', '.join(ROLES)}.", param=f"{at}.role")
     if content is None and role != "assistant":
         raise BadRequest(f"A message of role {role!r} needs a 'content'.", param=f"{at}.content")
+    if isinstance(content, list) and len(content) > MOST_PARTS:
+        raise BadRequest(f"'content' may hold at most {MOST_PARTS} parts.", param=f"{at}.content")
     if not isinstance(content, str | list | None):
         raise BadRequest("'content' must be a string or a list of parts.", param=f"{at}.content", code="invalid_type")
     for name in _TEXTS:

@@ -35,6 +35,7 @@ class Daemon:
     """Owned by the event loop. pool: the worker threads for JSON, templates and tokenising. phase: what a start is at.
 
     engine and served are None until the model is there. answering: requests that are inside a handler that generates.
+    leave: ends the process as SIGTERM does; None where the process is not ours to end.
     """
 
     config: Config
@@ -47,6 +48,7 @@ class Daemon:
     phase: str = "starting"
     draining: bool = False
     answering: int = 0
+    leave: Callable[[], None] | None = None
     started: float = field(default_factory=time.monotonic)
     metrics: Metrics = field(default_factory=Metrics)
 

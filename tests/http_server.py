@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from soloist.daemon.address import bind
+from soloist.daemon.address import bind, read_tls
 from soloist.daemon.config import Config
 from soloist.daemon.keys import read_keys
 from soloist.daemon.leave import drain
@@ -186,7 +186,7 @@ class Server(Client):
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         with ThreadPoolExecutor(2) as pool, bind("127.0.0.1", 0) as self._listener:
             self.daemon = Daemon(self.config, read_keys(self.config), pool)
-            runner, accepting, server = await open_http(self.daemon, self._listener)
+            runner, accepting, server = await open_http(self.daemon, self._listener, read_tls(self.config))
             loading = asyncio.create_task(load_model(self.daemon, lambda reference: self._folder))
             try:
                 if wait:
