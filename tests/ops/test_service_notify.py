@@ -1,4 +1,4 @@
-"""A real daemon as systemd would run it: when it says that it is ready, that it is alive, and when it stops saying so."""
+"""A real daemon as systemd would run it: when it says that it is ready, that it lives, and when it stops saying so."""
 
 import os
 import signal
