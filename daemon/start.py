@@ -4,6 +4,7 @@ Runs on the event loop; finding and the tokenizer run in worker threads, the wei
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from .config import Config, ConfigError
 from .served import make_served, served_names
 from .state import Daemon
 
+log = logging.getLogger(__name__)
 FindModel = Callable[[str], Path]
+HEAD_START_S = 1.0
 
 
 class CannotServe(Exception):
@@ -40,17 +43,24 @@ async def load_model(daemon: Daemon, find: FindModel) -> None:
     adapters = [(name, await _find_adapter(daemon, name, reference, folder)) for name, reference in config.adapters]
     merged = config.merge_adapter and await _find_adapter(daemon, "to be merged", config.merge_adapter, folder)
     daemon.phase = "the model is loading"
-    engine = daemon.engine = Engine(engine_settings(config, folder, tuple(adapters), merged or None))
+    engine = Engine(engine_settings(config, folder, tuple(adapters), merged or None))
     with loading(config.model):
-        await engine.start()
         try:
-            tokenizer = await asyncio.to_thread(read_tokenizer, config, folder)
+            reading = asyncio.create_task(asyncio.to_thread(read_tokenizer, config, folder))
+            # One that cannot be read fails now, before MLX is imported; a large good one does not hold up the weights.
+            await asyncio.wait({reading}, timeout=HEAD_START_S)
+            if reading.done():
+                reading.result()
+            await engine.start()
+            daemon.engine = engine
+            tokenizer = await reading
             facts = await engine.loaded()
         except (TokenizerError, ModelLoadError) as error:
             raise CannotServe(f"model {config.model!r} cannot be loaded: {error}", exit_codes.MODEL_FAILED) from None
         except ConfigError as error:
             raise CannotServe(str(error), exit_codes.CONFIGURATION) from None
     daemon.served = make_served(config, folder, tokenizer, facts, Adapters(engine))
+    daemon.pool.submit(prepare_grammars, tokenizer, facts.vocab_size)  # nobody waits for it
 
 
 def check_names(config: Config, folder: Path) -> None:
@@ -96,6 +106,14 @@ def read_tokenizer(config: Config, folder: Path) -> Tokenizer:
         known = ", ".join(tool_formats.names())
         raise ConfigError(f"tool_parser {config.tool_parser!r} is unknown; known are {known}")
     return Tokenizer.load(folder, read_template(config), tool_parser=config.tool_parser)
+
+
+def prepare_grammars(tokenizer: Tokenizer, size: int) -> None:
+    """A second of work for a large vocabulary, done before the first request that needs it. Runs in the pool."""
+    try:
+        tokenizer.grammar_vocabulary(size)
+    except Exception as error:  # such a request is told so by itself
+        log.warning("answers of this model cannot be held to a grammar: %s", error)
 
 
 def read_template(config: Config) -> str | None:
