@@ -8,6 +8,7 @@ import time
 from ..lora.errors import UnknownAdapter
 from .adapters import Adapters
 from .batch import Batch
+from .cohorts import Cohorts
 from .model import LoadedModel
 from .news import FAILED, News
 from .pace import Pace
@@ -22,11 +23,11 @@ class Feeder:
     """Moves prompts from the scheduler into the batch. What goes wrong with one of them is that prompt's alone."""
 
     def __init__(
-        self, model: LoadedModel, batch: Batch, scheduler: Scheduler, adapters: Adapters, prefixes: PrefixKeeper,
+        self, model: LoadedModel, cohorts: Cohorts, scheduler: Scheduler, adapters: Adapters, prefixes: PrefixKeeper,
         pace: Pace, pulse: Pulse, news: News,
     ) -> None:  # fmt: skip
         self.model = model
-        self.batch = batch
+        self.cohorts = cohorts
         self.scheduler = scheduler
         self.adapters = adapters
         self.prefixes = prefixes
@@ -34,15 +35,15 @@ class Feeder:
         self.pulse = pulse
         self.news = news
 
-    def feed(self) -> bool:
-        """A round's worth of prompt ids. False: a join failed and may have left the batch half extended."""
-        left = self.pace.chunk(alone=not self.batch.rows)
+    def feed(self) -> Batch | None:
+        """A round's worth of prompt ids. Returns a batch that a failed join may have left half extended."""
+        left = self.pace.chunk(alone=self.cohorts.idle)
         while left > 0 and self.scheduler.prefills:
             job = self.scheduler.next_prefill()
             left -= max(1, self._feed(job, left))
-            if job.remaining <= 0 and not job.abandoned and not self._join(job):
-                return False
-        return True
+            if job.remaining <= 0 and not job.abandoned and (broken := self._join(job)):
+                return broken
+        return None
 
     def _feed(self, job: Prefill, most: int) -> int:
         """Feed up to `most` ids of one prompt; returns how many."""
@@ -79,16 +80,19 @@ class Feeder:
         if not job.rows[0].generated:
             self.pulse.tallies.queue_seconds.add(time.monotonic() - job.rows[0].request.asked)
 
-    def _join(self, job: Prefill) -> bool:
+    def _join(self, job: Prefill) -> Batch | None:
+        """Returns the batch when the join failed in it."""
         assert job.layers is not None
+        rows = [row for row in job.rows if not row.ended]
+        batch = self.cohorts.place(rows)
         try:
-            self.batch.join([row for row in job.rows if not row.ended], job.layers)
+            batch.join(rows, job.layers)
         except Exception as error:
             self.news.note(error)
             self._drop(job)
-            return False
+            return batch
         self.scheduler.prefills.remove(job)
-        return True
+        return None
 
     def _drop(self, job: Prefill, kind: FailureKind = "executor_failed", message: str = FAILED) -> None:
         self.scheduler.prefills.remove(job)

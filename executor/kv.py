@@ -38,6 +38,13 @@ def _group_size(network: Any) -> int:
     raise ValueError(f"kv_bits needs heads of a multiple of 32 values, this model's have {width}")
 
 
+def reserve(layers: Layers, length: int) -> None:
+    """Have empty plain caches allocate for `length` ids at once: growing by 256 copies all there is each time."""
+    for layer in layers:
+        if type(layer) is KVCache and layer.empty():
+            layer.step = -(-length // KVCache.step) * KVCache.step
+
+
 def can_batch(layers: Layers) -> bool:
     """Whether every layer's cache has a batched form with the verbs that rows joining and leaving need."""
     return all(_batched_form(layer) for layer in layers)

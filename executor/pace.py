@@ -11,7 +11,7 @@ class Pace:
     decode step at most doubles it. Alone, a chunk still bounds how soon a cancellation or a newcomer is noticed.
     """
 
-    SMALLEST = 16
+    SMALLEST = 8
     FIRST_GUESS = 64
     ALONE_S = 0.3
 

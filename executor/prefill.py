@@ -26,8 +26,9 @@ class Prefill:
         return len(self.ids) - 1 - self.done
 
     def begin(self, layers: kv.Layers, cached: int) -> None:
-        """Take caches that hold the first `cached` ids already."""
+        """Take caches that hold the first `cached` ids already, and have them make room for the whole prompt once."""
         self.layers, self.done = layers, cached
+        kv.reserve(layers, len(self.ids) + 1)
         for row in self.rows:
             row.cached_tokens = min(cached, len(row.request.ids) - 1)
 

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from .adapters import Adapters
 from .batch import Batch
+from .cohorts import Cohorts
 from .feeder import Feeder
 from .model import LoadedModel
 from .news import FAILED, News
@@ -47,16 +48,16 @@ class Rounds:
         merged = model.facts.merged.content_hash if model.facts.merged else ""
         kv_type = f"{model.facts.dtype} {settings.kv_bits} {merged}"
         self.prefixes = PrefixKeeper(settings, kv_type, self.adapters.identity, model.new_layers, self.news.note)
-        self.batch = Batch(model, self.prefixes.on_leave)
+        self.cohorts = Cohorts(model, self.prefixes.on_leave)
         self.scheduler = Scheduler(settings.max_batch if model.facts.batched else 1)
         self.pace = Pace(settings.prefill_chunk)
         self.feeder = Feeder(
-            model, self.batch, self.scheduler, self.adapters, self.prefixes, self.pace, pulse, self.news
+            model, self.cohorts, self.scheduler, self.adapters, self.prefixes, self.pace, pulse, self.news
         )
 
     @property
     def idle(self) -> bool:
-        return self.scheduler.idle and self.batch.idle and not self.prefixes.cache.unsaved
+        return self.scheduler.idle and self.cohorts.idle and not self.prefixes.cache.unsaved
 
     def obey(self, command: Command) -> None:
         match command:
@@ -66,7 +67,7 @@ class Rounds:
                 self.scheduler.add(command)
             case Cancel(id=request, choice=choice):
                 self.scheduler.cancel(request, choice)
-                self.batch.cancel(request, choice)
+                self.cohorts.cancel(request, choice)
             case LoadAdapter():
                 self.news.outbox.append(self.adapters.load(command))
             case UnloadAdapter():
@@ -77,23 +78,23 @@ class Rounds:
     def turn(self) -> None:
         """One round. Ticks the pulse for each piece of work done."""
         self.pulse.wake()
-        self.news.outbox += self.scheduler.admit(len(self.batch.rows))
+        self.news.outbox += self.scheduler.admit(len(self.cohorts.rows))
         undisturbed = not self.scheduler.prefills
-        if not self.feeder.feed():
-            self._recover()
+        if broken := self.feeder.feed():
+            self._recover(broken)
         self._decode(undisturbed)
-        self.adapters.release(self.batch.computed)
+        self.adapters.release(self.cohorts.computed)
         self.prefixes.save_some()
         self._publish()
 
     def _publish(self) -> None:
         """The figures that others may read."""
         pulse, cache = self.pulse, self.prefixes.cache
-        pulse.running, pulse.waiting = len(self.batch.rows), len(self.scheduler.waiting)
+        pulse.running, pulse.waiting = len(self.cohorts.rows), len(self.scheduler.waiting)
         pulse.cache_bytes, pulse.cache_hits, pulse.cache_misses = cache.nbytes, cache.hits, cache.misses
         pulse.cache_tokens_saved, pulse.active_bytes = cache.tokens_saved, mx.get_active_memory()
         facts = self.model.facts
-        pulse.kv_bytes = sum(facts.row_bytes + row.fed_count * facts.token_bytes for row in self.batch.rows)
+        pulse.kv_bytes = sum(facts.row_bytes + row.fed_count * facts.token_bytes for row in self.cohorts.rows)
 
     def rest(self) -> None:
         """Nothing is due: give freed memory back, and say that silence is no symptom from here on."""
@@ -124,29 +125,31 @@ class Rounds:
     # -- decode ----------------------------------------------------------------------------------
 
     def _decode(self, undisturbed: bool) -> None:
-        """One step. `undisturbed`: no chunk ran beside it, so its duration is that of a step alone."""
-        if self.batch.idle:
+        """One step of every row. `undisturbed`: no chunk ran beside it, so its duration is that of a step alone."""
+        if self.cohorts.idle:
             return
         begun = time.monotonic()
-        try:
-            self.news.outbox += self.batch.step()
-        except Exception as error:
-            self.news.note(error)
-            self._recover()
+        for batch in self.cohorts.batches:
+            try:
+                self.news.outbox += batch.step()
+            except Exception as error:
+                self.news.note(error)
+                self._recover(batch)
+            self.pulse.tick()
         taken = time.monotonic() - begun
         if undisturbed:
             self.pace.stepped(taken)
-        if self.batch.flight is not None:
-            self.pulse.tallies.decode_rows.add(len(self.batch.flight.rows))
-            self.pulse.tallies.decode_seconds.add(taken)
+        for rows in self.cohorts.in_flight:
+            self.pulse.tallies.decode_rows.add(rows)
+        self.pulse.tallies.decode_seconds.add(taken)
         self.pulse.steps += 1
         self.pulse.tick()
         if self.pulse.steps % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
 
-    def _recover(self) -> None:
+    def _recover(self, broken: Batch) -> None:
         """The step's caches are lost. Find the row that broke it by trying each alone; the others go on."""
-        suspects = self.batch.abandon()
+        suspects = broken.abandon()
         mx.clear_cache()
         innocent, guilty = put_rows_on_trial(suspects, partial(Batch, self.model), TRIAL_CHUNK, self.pulse.tick)
         for row, error in guilty:

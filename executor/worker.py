@@ -82,7 +82,9 @@ class Worker:
         while not rounds.stopping:
             if rounds.idle:
                 rounds.rest()
-            for command in self.inbox.take(block=rounds.idle):
+            commands = self.inbox.take(block=rounds.idle)
+            self.pulse.wake()
+            for command in commands:
                 rounds.obey(command)
             rounds.turn()
             self.flush(rounds)

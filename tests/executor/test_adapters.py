@@ -144,7 +144,7 @@ async def test_adapters_survive_the_death_of_the_thread(
     real, fuse = Rounds.turn, [True]
 
     def turn(self: Any) -> None:
-        if self.batch.rows and fuse:
+        if self.cohorts.rows and fuse:
             fuse.clear()
             raise SystemError("injected death")
         real(self)

@@ -88,8 +88,8 @@ async def a_hang_is_noticed(llama: Path, monkeypatch: pytest.MonkeyPatch) -> boo
 
 def exception_escapes_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(self: Rounds, undisturbed: bool) -> None:
-        if not self.batch.idle:
-            self.news.outbox += self.batch.step()
+        for batch in self.cohorts.batches:
+            self.news.outbox += batch.step()
 
     monkeypatch.setattr(Rounds, "_decode", decode)
 

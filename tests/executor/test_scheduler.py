@@ -54,4 +54,4 @@ def test_chunks_stay_between_their_bounds() -> None:
     slow.stepped(0.001)
     fast.prefilled(2048, 0.01)
     fast.stepped(1.0)
-    assert (slow.chunk(alone=False), fast.chunk(alone=False), Pace(8).chunk(alone=True)) == (16, 2048, 8)
+    assert (slow.chunk(alone=False), fast.chunk(alone=False), Pace(4).chunk(alone=True)) == (8, 2048, 4)
