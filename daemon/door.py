@@ -13,6 +13,8 @@ from msgspec import UNSET
 
 from ..sampler.keys import fresh_seed
 from ..tokenizer.errors import TemplateError
+from ..tokenizer.grammar import GrammarError
+from ..tokenizer.matcher import Guide, guide
 from . import features, validate
 from .errors import BadRequest, ContextExceeded
 from .job import Ids, Job, Wishes
@@ -41,7 +43,8 @@ def open_chat(raw: bytes, served: Served) -> Job:
     wishes = _wishes(chat, served)
     ids = _render(served, chat.messages, tools, given(chat.chat_template_kwargs, {}))
     own: dict[str, Any] = {"logprobs": logprobs, "tools": tools, "ignored": ignored, "adapter": adapter}
-    return _job(wishes, served, (ids,), "messages", chat=True, **own)
+    job = _job(wishes, served, (ids,), "messages", chat=True, **own)
+    return replace(job, grammar=_grammar(chat, served, tools, job))
 
 
 def open_completion(raw: bytes, served: Served) -> Job:
@@ -127,6 +130,24 @@ def _render(served: Served, messages: list[dict[str, Any]], tools: Any, kwargs: 
         return tuple(served.tokenizer.render(messages, tools, kwargs))
     except TemplateError as error:
         raise BadRequest(error.message, param=error.param or "messages", code="invalid_value") from None
+
+
+def _grammar(chat: ChatBody, served: Served, tools: list[dict[str, Any]] | None, job: Job) -> Guide | None:
+    """What the answer is held to. Raises BadRequest for a demand that cannot be enforced."""
+    format = given(chat.response_format, None)
+    if format is not None and not isinstance(format.get("type"), str):
+        raise BadRequest("'response_format' needs a 'type'.", param="response_format")
+    demands = {
+        "response_format": format,
+        "tool_choice": given(chat.tool_choice, None),
+        "tools": tools,
+        "parallel": given(chat.parallel_tool_calls, True),
+        "prompt_ids": job.prompts[0],
+    }
+    try:
+        return guide(served.tokenizer, served.facts.vocab_size, job.limits[0], **demands)
+    except GrammarError as error:
+        raise BadRequest(error.message, param=error.param) from None
 
 
 def _job(

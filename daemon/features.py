@@ -40,7 +40,6 @@ LABELS: dict[str, Harmless] = {
     "safety_identifier": _is(str),
     "prompt_cache_key": _is(str),
     "metadata": _is(dict),
-    "parallel_tool_calls": _is(bool),
 }
 
 BOTH: dict[str, Harmless] = LABELS | {
@@ -86,13 +85,13 @@ CHAT: dict[str, Harmless] = BOTH | {
     "modalities": _only(["text"], []),
     "prediction": _never,
     "reasoning_effort": _never,
-    "response_format": _plain_text,
     "verbosity": _only("medium"),
     "web_search_options": _never,
 }
 
 COMPLETION: dict[str, Harmless] = BOTH | {
     "echo": _only(False),
+    "parallel_tool_calls": _is(bool),
     "response_format": _plain_text,
     "suffix": _only(""),
     "tools": _only([]),

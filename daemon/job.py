@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..executor.request import Request
+from ..executor.request import Grammar, Request
 from ..sampler.keys import SEED_MAX, SEED_MIN
 from ..sampler.params import SamplingParams
 
@@ -27,7 +27,7 @@ class Job:
     """prompts: token ids, one entry a prompt. limits: most new tokens of each.
 
     logprobs: None is off; k asks for the k most likely alternatives of each token. ignored: names of unheard-of fields.
-    adapter: None is the model itself.
+    adapter: None is the model itself. grammar: what every choice must spell, or None.
     """
 
     id: str
@@ -43,6 +43,7 @@ class Job:
     tools: list[dict[str, Any]] | None = None
     ignored: tuple[str, ...] = ()
     adapter: str | None = None
+    grammar: Grammar | None = None
 
     @property
     def seed(self) -> int:
@@ -70,6 +71,7 @@ class Job:
                 n=self.wishes.n,
                 logprobs=self.logprobs,
                 adapter=self.adapter,
+                grammar=self.grammar,
                 deadline=deadline,
             )
             for index, (ids, limit) in enumerate(zip(self.prompts, self.limits, strict=True))

@@ -58,14 +58,21 @@ def _check_calls(calls: Any, at: str) -> None:
 
 
 def check_tools(tools: list[dict[str, Any]], choice: str | dict[str, Any] | None) -> list[dict[str, Any]] | None:
-    """The tools that the template shows, or None: none were given, or `tool_choice` is none."""
+    """The tools that the template shows, or None: none were given, or `tool_choice` is none.
+
+    Whether a choice can be met is for the grammar to say.
+    """
     for index, tool in enumerate(tools):
         _check_tool(tool, f"tools[{index}]")
-    if choice not in (None, "none", "auto"):
-        known = choice == "required" or (isinstance(choice, dict) and choice.get("type") == "function")
-        code = "unsupported_parameter" if known else "invalid_value"
-        raise BadRequest("'tool_choice' must be 'none' or 'auto' on this server.", param="tool_choice", code=code)
+    if choice not in (None, "none", "auto", "required") and not _names_function(choice):
+        message = "'tool_choice' must be 'none', 'auto', 'required', or an object that names a function."
+        raise BadRequest(message, param="tool_choice")
     return None if choice == "none" or not tools else tools
+
+
+def _names_function(choice: Any) -> bool:
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 _MEMBERS = (("description", str, "a string"), ("parameters", dict, "an object"), ("strict", bool, "a boolean"))

@@ -36,6 +36,8 @@ class ChatBody(Body, kw_only=True):
     top_logprobs: Maybe[int] = UNSET
     tools: Maybe[list[dict[str, Any]]] = UNSET
     tool_choice: Maybe[str | dict[str, Any]] = UNSET
+    parallel_tool_calls: Maybe[bool] = UNSET
+    response_format: Maybe[dict[str, Any]] = UNSET
     chat_template_kwargs: Maybe[dict[str, Any]] = UNSET
 
 

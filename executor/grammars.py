@@ -44,4 +44,6 @@ def follow(row: Sequence, event: Delta) -> Event:
         over = [row.matcher.accept(token) for token in event.ids]
     except Exception:
         return Failure(row.request.id, "executor_failed", FAILED, row.choice)
-    return replace(event, finish="stop") if any(over) and event.finish is None else event
+    if not any(over):
+        return event
+    return replace(event, finish="length" if row.matcher.hurried else "stop")

@@ -16,6 +16,10 @@ FailureKind = Literal["executor_failed", "deadline", "overloaded", "draining", "
 class Matcher(Protocol):
     """Follows one choice through a grammar. Made in front of the thread, used on the executor thread only."""
 
+    @property
+    def hurried(self) -> bool:
+        """Whether it has begun to close the answer because its tokens run out: complete, but cut all the same."""
+
     def mask(self) -> "np.ndarray[Any, np.dtype[np.uint32]]":
         """uint32[ceil(V / 32)]: the ids that may come next, lowest bit first. Raises when the grammar fails."""
 

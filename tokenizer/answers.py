@@ -18,13 +18,14 @@ class Answers:
     tool_parser: a format by name, or None to find it. The parser itself is loaded when first needed.
     """
 
-    __slots__ = ("_added", "_harmony", "_marks", "tool_parser")
+    __slots__ = ("_added", "_harmony", "_marks", "_reasons", "tool_parser")
 
     def __init__(self, templates: Collection[str], added: Mapping[str, int], tool_parser: str | None) -> None:
         """Raises TokenizerError for an unknown tool_parser."""
         self._added = added
         self._harmony = all(marker in added for marker in MARKERS)
         self._marks = marks(templates, added.keys())
+        self._reasons = any(self._marks.start in source for source in (*templates, *added))
         self.tool_parser = tool_parser or tool_formats.detect(templates, added.keys())
         if tool_parser is not None:
             tool_formats.load(tool_parser)
@@ -43,7 +44,12 @@ class Answers:
         """What a grammar must know. special: ids that are no text."""
         format = None if self._harmony else tool_formats.load(self.tool_parser)
         ids = {text: id for text, id in self._added.items() if id in special}
-        return Writing(format, self._marks, self._opened(prompt), ids)
+        return Writing(format, self._marks, self._opened(prompt), ids, self._reasons)
+
+    @property
+    def reasoning_end(self) -> tuple[str, int | None]:
+        """The mark, and its id if it is one token by design."""
+        return self._marks.end, self._added.get(self._marks.end)
 
     def _opened(self, prompt: str) -> bool:
         return prompt.rstrip().endswith(self._marks.start)

@@ -30,12 +30,14 @@ class GrammarError(TokenizerError):
 @dataclass(frozen=True, slots=True)
 class Writing:
     """How the model writes: its call format, its reasoning marks, whether the prompt opened the reasoning, and the
-    ids of those marks that are special tokens and so no text. format is None for models that write on channels."""
+    ids of those marks that are special tokens and so no text. format is None for models that write on channels.
+    reasons: the model knows the marks, so that it may reason before it answers."""
 
     format: ToolFormat | None
     marks: Marks
     opened: bool
     special: Mapping[str, int]
+    reasons: bool = True
 
 
 def grammar(
@@ -140,13 +142,15 @@ def _several(item: str, between: str, parallel: bool) -> str:
 
 def _reasoning(writing: Writing, rules: dict[str, str]) -> str:
     """Reasoning before what is demanded: must be closed where the prompt opened it, may be written elsewhere."""
+    if not (writing.opened or writing.reasons):
+        return ""
     marks = writing.marks
     if marks.end in writing.special:
         rules["thought"] = f"/(?s:.*)/ {_mark(marks.end, writing)} SPACE"
     else:
         rules["thought"] = "reasoned SPACE"
         rules[f"reasoned[suffix={_literal(marks.end)}]"] = "/(?s:.*)/"
-    rules["SPACE"] = r"/\s{0,4}/"
+    rules["SPACE"] = r"/[ \n\t]{0,4}/"
     return "thought " if writing.opened else f"({_mark(marks.start, writing)} thought)? "
 
 

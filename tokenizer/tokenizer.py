@@ -1,5 +1,6 @@
 """The tokenizer room's face: a model folder's text side, safe to use from any worker thread. Never touches MLX."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ class Tokenizer:
             full, Recipe.read(specification.full.get("decoder"), specification.full.get("pre_tokenizer"))
         )
         self._vocabularies: dict[int, Any] = {}
+        self._making = threading.Lock()
         self._answers = Answers(folder.templates.values(), self._encoder.added_ids, tool_parser)
         self._templates = {name: _compiled(source) for name, source in folder.templates.items()}
 
@@ -187,14 +189,22 @@ class Tokenizer:
     def grammar_vocabulary(self, size: int) -> Any:
         """llguidance's LLTokenizer over `size` ids, as many as the model has logits. Made once for each size;
         a second of work for a large vocabulary, so better asked for before the first request."""
-        if size not in self._vocabularies:
-            tokens = [self._pieces[id] for id in range(size)]
-            special = sorted(id for id in self._hidden if id < size)
-            ends = sorted(id for id in self.end_ids if id < size)
-            if not ends:
-                raise GrammarError("a model without an end token cannot be held to a grammar", "response_format")
-            self._vocabularies[size] = vocabulary(tokens, special, self.bos_id, ends)
+        with self._making:
+            return self._vocabularies.get(size) or self._make_vocabulary(size)
+
+    def _make_vocabulary(self, size: int) -> Any:
+        tokens = [self._pieces[id] for id in range(size)]
+        special = sorted(id for id in self._hidden if id < size)
+        ends = sorted(id for id in self.end_ids if id < size)
+        if not ends:
+            raise GrammarError("a model without an end token cannot be held to a grammar", "response_format")
+        self._vocabularies[size] = vocabulary(tokens, special, self.bos_id, ends)
         return self._vocabularies[size]
+
+    def reasoning_end(self, size: int) -> tuple[int, ...]:
+        """Ids that end the model's reasoning, of a model with `size` logits."""
+        text, id = self._answers.reasoning_end
+        return (id,) if id is not None else tuple(self.grammar_vocabulary(size).tokenize_bytes(text.encode()))
 
     def _tail(self, prompt_ids: Sequence[int]) -> str:
         """The end of a prompt as text, control tokens included."""

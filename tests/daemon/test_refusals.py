@@ -28,7 +28,7 @@ BAD_FIELDS: list[tuple[str, Any, str]] = [
     ("stream", "yes", "stream"), ("stream", 1, "stream"), ("stream_options", 7, "stream_options"),
     ("stream_options", {"include_usage": True}, "stream_options"),
     ("model", 5, "model"), ("user", 5, "user"), ("metadata", "x", "metadata"), ("store", True, "store"),
-    ("service_tier", "flex", "service_tier"), ("response_format", {"type": "json_object"}, "response_format"),
+    ("service_tier", "flex", "service_tier"),
     ("response_format", {"type": "banana"}, "response_format"), ("response_format", "json", "response_format"),
     ("xtc_threshold", 0.9, "xtc_threshold"), ("xtc_probability", 0.5, "xtc_probability"), ("guided_json", {}, "guided_json"),
     ("min_tokens", 5, "min_tokens"), ("ignore_eos", True, "ignore_eos"),
@@ -49,7 +49,8 @@ BAD_CHAT: list[tuple[str, Any, str]] = [
     ("logprobs", "x", "logprobs"), ("logprobs", 1, "logprobs"), ("top_logprobs", 21, "top_logprobs"),
     ("top_logprobs", 2, "top_logprobs"), ("tools", "x", "tools"), ("tools", [1], "tools[0]"), ("tools", [{}], "tools[0].type"),
     ("tools", [{"type": "function"}], "tools[0].function"), ("tool_choice", 5, "tool_choice"),
-    ("tool_choice", "required", "tool_choice"), ("tool_choice", "x", "tool_choice"), ("chat_template_kwargs", "x", "chat_template_kwargs"),
+    ("tool_choice", "required", "tool_choice"), ("tool_choice", "x", "tool_choice"), ("parallel_tool_calls", 1, "parallel_tool_calls"),
+    ("response_format", {"type": "json_schema"}, "response_format"), ("response_format", {}, "response_format"), ("chat_template_kwargs", "x", "chat_template_kwargs"),
     ("functions", [{"name": "f"}], "functions"), ("modalities", ["audio"], "modalities"),
     ("tool_choice", {"type": "function", "function": {"name": "f"}}, "tool_choice"),
 ]  # fmt: skip
@@ -58,7 +59,7 @@ BAD_COMPLETIONS: list[tuple[str, Any, str]] = [
     ("prompt", 5, "prompt"), ("prompt", [[]], "prompt[0]"), ("prompt", [1, "x"], "prompt[1]"), ("prompt", [True], "prompt[0]"),
     ("prompt", [274], "prompt[0]"), ("prompt", [-1], "prompt[0]"), ("prompt", [[120], [5, 10**9]], "prompt[1][1]"),
     ("prompt", ["x"] * 100, "prompt"), ("logprobs", True, "logprobs"), ("logprobs", 21, "logprobs"), ("echo", True, "echo"),
-    ("suffix", "x", "suffix"), ("best_of", 2, "best_of"),
+    ("suffix", "x", "suffix"), ("best_of", 2, "best_of"), ("response_format", {"type": "json_object"}, "response_format"),
 ]  # fmt: skip
 
 

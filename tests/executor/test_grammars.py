@@ -20,6 +20,7 @@ class Spelling:
     word: bytes
     breaks: int | None = None
     at: int = 0
+    hurried: bool = False
 
     def matcher(self) -> "Spelling":
         return Spelling(self.word, self.breaks)
