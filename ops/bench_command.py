@@ -19,6 +19,8 @@ from .model_errors import ModelError
 from .model_store import resolve
 from .progress import shown
 
+NAMES = list(dict.fromkeys(scenario.name for scenario in SCENARIOS))
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to the root command; `run` is left in the parsed arguments."""
@@ -31,8 +33,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--attach-key", metavar="KEY", help="bearer token for attached servers")
     add("--attach-model", metavar="MODEL", help="model name for attached servers (default: the first they list)")
     add("--vs", choices=["mlx-lm"], help="start this server too, on the same weights and BLAS")
-    add("--only", action="append", default=[], choices=[scenario.name for scenario in SCENARIOS], metavar="SCENARIO",
-        help="one of " + ", ".join(scenario.name for scenario in SCENARIOS) + " (repeatable)")  # fmt: skip
+    add("--only", action="append", default=[], choices=NAMES, metavar="SCENARIO",
+        help="one of " + ", ".join(NAMES) + " (repeatable)")  # fmt: skip
     add("--quick", action="store_true", help="short measurements, one round: about a minute with the demo model")
     add("--rounds", type=_count, metavar="N", help="how often each server is measured, in turn (default: 3)")
     add("--seed", type=int, help="of the prompts; the same seed sends the same load (default: from the clock)")

@@ -9,6 +9,7 @@ from .bench_plan import Cue, Outcome
 from .bench_servers import Server
 from .bench_throughput import gaps_of
 
+REFRAIN, REPEATS = 4, 16  # words that are said again and again: a greedy model goes on with them for ever
 ENDLESS = 2000  # tokens: the running streams are broken off, they never end by themselves
 GREEDY: dict[str, Any] = {"temperature": 0}
 
@@ -25,7 +26,8 @@ def _join(course: Course, server: Server, label: str, name: str, running: int, j
     """The joining prompt is sent when the last stream has settled; the streams end with it."""
     prompts, sizes = course.prompts(label), course.sizes
     shots = [
-        course.shot(server, prompts.text(sizes.short), ENDLESS, leave=Cue(running), **GREEDY) for _ in range(running)
+        course.shot(server, prompts.refrain(REFRAIN, REPEATS), ENDLESS, leave=Cue(running), **GREEDY)
+        for _ in range(running)
     ]
     newcomer = course.shot(server, prompts.text(joining), 4, after=Cue(running - 1, sizes.settle), **GREEDY)
     *streams, joined = course.fire(server, [*shots, newcomer]).outcomes

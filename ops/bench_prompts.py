@@ -45,6 +45,10 @@ class Prompts:
         """About so many tokens. Its first words are already unlike those of any other prompt."""
         return self.words(self._gauge.words(tokens))
 
+    def refrain(self, words: int, repeats: int) -> str:
+        """The same few words over and over."""
+        return " ".join([self.words(words)] * repeats)
+
     def continued(self, prefix: str, tokens: int) -> str:
         """The prefix and about so many tokens more."""
         return f"{prefix} {self.words(max(1, round(tokens / self._gauge.per_word)))}"

@@ -80,8 +80,9 @@ def carry_out(wish: Wish, say: Say) -> Run:
         run.subject, run.others = servers[0].name, [server.name for server in servers[1:]]
         _warm_up(course, servers, run, say)
         noise = Noise(lambda: [os.getpid(), course.loader.pid, *_pids(course, servers)])
-        for scenario in chosen:
-            say(scenario.name)
+        for place, scenario in enumerate(chosen):
+            if place == 0 or scenario.name != chosen[place - 1].name:
+                say(scenario.name)
             _measure(scenario, course, servers, run, noise)
         run.servers = {server.name: server.document() for server in servers}
     _describe(run, course, servers)

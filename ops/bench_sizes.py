@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 
+LEVELS = (1, 2, 4, 8, 16)
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """rounds: how often each server is measured, in turn. levels: numbers of concurrent streams.
+    """rounds: how often each server is measured, in turn. levels: numbers of concurrent streams, out of LEVELS.
 
     short: prompt of a plain stream. settle: tokens that running streams get before something joins them.
     leave_after_s: when the client leaves during the prefill. idle_s: how long a disk tier must be quiet.
     """
 
     rounds: int = 3
-    levels: tuple[int, ...] = (1, 2, 4, 8, 16)
-    seeded_levels: tuple[int, ...] = (1, 2, 4, 8, 16)
+    levels: tuple[int, ...] = LEVELS
+    seeded_levels: tuple[int, ...] = LEVELS
     decode_tokens: int = 64
     stream_tokens: int = 48
     short: int = 16

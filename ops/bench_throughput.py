@@ -5,12 +5,14 @@ the same batch can be compared with).
 """
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
 from .bench_course import Course, Figures, NotMeasured, Scenario
 from .bench_plan import Outcome, Report
 from .bench_servers import Server
+from .bench_sizes import LEVELS
 from .bench_stats import quantile
 
 STORY = "Once upon a time, in a small village by the sea, there lived an old clockmaker"
@@ -68,27 +70,28 @@ def stream_rate(outcome: Outcome) -> float:
     return (outcome.tokens - 1) / (outcome.arrivals_s[-1] - outcome.arrivals_s[0])
 
 
-def measure_throughput(course: Course, server: Server, round: int) -> Figures:
-    for level in course.sizes.levels:
-        report = _streams(course, server, f"plain {level} {round}", [{}] * level)
-        yield f"throughput{level}_tok_s", overall_rate(report)
-        if (steady := steady_rate(report.outcomes)) is not None:
-            yield f"steady{level}_tok_s", steady
-        yield f"throughput{level}_ttft_ms", 1e3 * median(outcome.ttft_s for outcome in report.outcomes)
-        gaps = [gap for outcome in report.outcomes for gap in gaps_of(outcome)]
-        if gaps:
-            yield f"itl{level}_p50_ms", 1e3 * quantile(gaps, 0.5)
-            yield f"itl{level}_p95_ms", 1e3 * quantile(gaps, 0.95)
-            yield f"itl{level}_max_ms", 1e3 * max(gaps)
+def measure_level(level: int, course: Course, server: Server, round: int) -> Figures:
+    if level not in course.sizes.levels:
+        return
+    report = _streams(course, server, f"plain {level} {round}", [{}] * level)
+    yield f"throughput{level}_tok_s", overall_rate(report)
+    if (steady := steady_rate(report.outcomes)) is not None:
+        yield f"steady{level}_tok_s", steady
+    yield f"throughput{level}_ttft_ms", 1e3 * median(outcome.ttft_s for outcome in report.outcomes)
+    gaps = [gap for outcome in report.outcomes for gap in gaps_of(outcome)]
+    if gaps:
+        yield f"itl{level}_p50_ms", 1e3 * quantile(gaps, 0.5)
+        yield f"itl{level}_p95_ms", 1e3 * quantile(gaps, 0.95)
+        yield f"itl{level}_max_ms", 1e3 * max(gaps)
 
 
-def measure_seeded(course: Course, server: Server, round: int) -> Figures:
+def measure_seeded(level: int, course: Course, server: Server, round: int) -> Figures:
     """Others at eight streams only: a server that takes seeded requests one by one would need most of the run."""
-    sizes = course.sizes
-    for level in sizes.seeded_levels if server.name == course.subject else (8,):
-        seeds = [{"seed": 1000 * round + place} for place in range(level)]
-        report = _streams(course, server, f"seeded {level} {round}", seeds)
-        yield f"throughput{level}_seeded_tok_s", overall_rate(report)
+    if level not in (course.sizes.seeded_levels if server.name == course.subject else (8,)):
+        return
+    seeds = [{"seed": 1000 * round + place} for place in range(level)]
+    report = _streams(course, server, f"seeded {level} {round}", seeds)
+    yield f"throughput{level}_seeded_tok_s", overall_rate(report)
 
 
 def measure_mixed(course: Course, server: Server, round: int) -> Figures:
@@ -141,9 +144,10 @@ def gaps_of(outcome: Outcome) -> list[float]:
     return [later - earlier for earlier, later in zip(outcome.arrivals_s, outcome.arrivals_s[1:], strict=False)]
 
 
+# One scenario a level, so that what is compared is measured seconds apart.
 SCENARIOS = (
     Scenario("decode", measure_decode, bare_decode),
-    Scenario("throughput", measure_throughput, bare_throughput),
-    Scenario("seeded", measure_seeded),
+    *(Scenario("throughput", partial(measure_level, n), bare_throughput if n == BARE_ROWS else None) for n in LEVELS),
+    *(Scenario("seeded", partial(measure_seeded, n)) for n in LEVELS),
     Scenario("mixed", measure_mixed, subject_only=True),
 )
