@@ -1,35 +1,54 @@
-"""`soloist doctor`: is this machine fit to serve, and if not, what to do about it."""
+"""`soloist doctor`: is this machine fit to serve with these settings, and if not, what to do about it."""
 
 import argparse
 import json
+import os
+import sys
 from dataclasses import asdict
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .doctor_checks import Finding, findings
+from .. import __version__
+from ..daemon import exit_codes
+from ..daemon.config import ConfigError
+from ..daemon.sources import add_flags, read_config
+from .doctor_finding import Finding
+from .doctor_rounds import findings
 
 MARKS = {"ok": "[green]ok[/]", "slow": "[yellow]slow[/]", "fail": "[red]fail[/]"}
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `doctor` to the root command; `run` is left in the parsed arguments."""
-    parser = subparsers.add_parser("doctor", help="check that this machine can serve", description=__doc__)
-    parser.add_argument("--model", default="demo", help="the model to check, as for `serve` (default: demo)")
-    parser.add_argument("--port", type=int, default=3301, help="the port that should be free (default: 3301)")
+    parser = subparsers.add_parser(
+        "doctor",
+        help="check that this machine can serve",
+        description=f"{__doc__} It takes the flags, variables and file of `serve`.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--quick", action="store_true", help="do not load the model")
+    add_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every finding. 0: fit to serve; 1: at least one check failed."""
-    found = list(findings(args.model, args.port))
+    """Print every finding. 0: fit to serve; 1: at least one check failed; 78: a setting is wrong."""
+    try:
+        config = read_config(args, os.environ)
+    except ConfigError as error:
+        print(f"soloist: {error}", file=sys.stderr)
+        return exit_codes.CONFIGURATION
+    found = list(findings(config, quick=args.quick))
+    fit = not any(finding.verdict == "fail" for finding in found)
     if args.json:
-        print(json.dumps([asdict(finding) for finding in found], indent=2))
+        document = {"fit": fit, "version": __version__, "findings": [asdict(finding) for finding in found]}
+        print(json.dumps(document, indent=2))
     else:
         _print_table(found)
-    return int(any(finding.verdict == "fail" for finding in found))
+    return 0 if fit else 1
 
 
 def _print_table(found: list[Finding]) -> None:

@@ -264,7 +264,7 @@ def test_draining_over_http_lets_what_runs_finish_and_ends_with_0(folders: Path)
 
 
 def test_a_rebound_name_reaches_nothing(stop: Server) -> None:
-    """A page of evil.example that now resolves to 127.0.0.1: for the browser this is one origin, and no CORS applies."""
+    """A page of evil.example that now resolves to 127.0.0.1: for the browser it is one origin, and CORS is silent."""
     host = f"evil.example:{stop.port}"
     head = f"Origin: http://{host}\r\nSec-Fetch-Site: same-origin\r\nConnection: close\r\n"
     steps = stop.get("/health").json["steps"]

@@ -18,11 +18,10 @@ from soloist.ops.model_store import resolve
 
 COMMAND = """
 import argparse, sys
-from soloist.ops import doctor_command, models_command
+from soloist.ops import models_command
 parser = argparse.ArgumentParser(prog="soloist")
 commands = parser.add_subparsers(required=True)
 models_command.add_parser(commands)
-doctor_command.add_parser(commands)
 args = parser.parse_args()
 sys.exit(args.run(args))
 """
@@ -196,26 +195,3 @@ def test_a_manifest_of_another_importer_is_imported_again(gguf: Path, monkeypatc
     monkeypatch.setattr(model_manifest, "IMPORTER", model_manifest.IMPORTER + 1)
     assert "another version" in str(model_manifest.damage(folder))
     assert model_manifest.damage(resolve(str(gguf))) is None
-
-
-def test_the_doctor_finds_this_machine_fit(gguf: Path) -> None:
-    done = soloist("doctor", "--json", "--model", str(gguf), "--port", "0")
-    found = {entry["name"]: entry["verdict"] for entry in json.loads(done.stdout)}
-    assert done.returncode == 0, found
-    assert set(found) == {"python", "mlx", "blas", "device", "compiler", "dice", "cache", "port", "model"}
-    assert "fail" not in found.values()
-
-
-def test_the_doctor_fails_with_a_remedy_for_each_thing_that_is_wrong(empty_hub: str, tmp_path: Path) -> None:
-    port = empty_hub.rsplit(":", 1)[1]
-    (tmp_path / "file").write_text("")
-    blocked = str(tmp_path / "file" / "cache")
-    done = soloist("doctor", "--json", "--model", "/no/such", "--port", port, SOLOIST_CACHE_DIR=blocked)
-    failed = {entry["name"]: entry["remedy"] for entry in json.loads(done.stdout) if entry["verdict"] == "fail"}
-    assert done.returncode == 1
-    assert set(failed) == {"cache", "port", "model"} and all(failed.values())
-
-
-def test_the_doctors_table_says_what_to_do(tmp_path: Path) -> None:
-    done = soloist("doctor", "--model", "/no/such", "--port", "0")
-    assert done.returncode == 1 and "not fit to serve: model" in done.stdout
