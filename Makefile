@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: serve test lint fix gates bench soak clean
+.PHONY: serve test lint fix gates bench soak foreign clean
 
 serve: $(VENV)/.serve
 	$(BIN)/soloist serve $(ARGS)
@@ -22,6 +22,15 @@ fix: $(VENV)/.test
 
 gates: $(VENV)/.test
 	$(BIN)/python tests/run_gates.py $(ARGS)
+
+bench: $(VENV)/.serve
+	$(BIN)/soloist bench $(ARGS)
+
+soak: $(VENV)/.serve
+	$(BIN)/soloist bench --soak $(ARGS)
+
+foreign: $(VENV)/.serve
+	$(BIN)/soloist bench --foreign $(ARGS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -15,6 +15,10 @@ COMMANDS = {
     "models": "list, pull, import and remove models",
     "lora": "inspect, merge and gate adapters",
     "doctor": "check this machine and installation",
+    "bench": "measure speed, alone and beside other servers",
+    "guardian": "patrol running instances and act on wedged ones",
+    "council": "put several instances behind one address, by HAProxy",
+    "service": "install Soloist under launchd or systemd",
 }
 Subparsers = Any  # argparse keeps the type private
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .kinds import Kind, choice, count, integer, named, path, seconds, size, switch, text, texts
+from .kinds import Kind, choice, count, integer, named, one_of, path, seconds, size, switch, text, texts
 
 NO_NAMES = ("", "default")
 """What a request may call the served model besides its names."""
@@ -48,6 +48,9 @@ class Config:
     max_batch: int = _setting(8, count, "choices that are generated at the same time", "ROWS")
     max_queue: int = _setting(64, count, "requests that may wait; one more is answered 503", "REQUESTS")
     prefill_chunk: int = _setting(2048, count, "most prompt tokens that are read at once", "TOKENS")
+    kv_bits: int | None = _setting(
+        None, one_of(4, 8), "keep keys and values in so many bits; one choice is then generated at a time", "BITS"
+    )
     prefix_cache_bytes: int = _setting(
         2 * 1024**3, size(0), "memory for the states of prompts that may come again; 0 keeps none", "SIZE"
     )

@@ -83,6 +83,21 @@ def integer(low: int, high: int | None = None) -> Kind:
     return Kind("integer", read)
 
 
+def one_of(*numbers: int) -> Kind:
+    """One of a few whole numbers."""
+
+    def read(value: Any) -> int:
+        try:
+            number = _whole(value)
+        except ValueError:
+            number = min(numbers) - 1
+        if number not in numbers:
+            raise ValueError(" or ".join(map(str, numbers)))
+        return number
+
+    return Kind("integer", read)
+
+
 def seconds(low: float) -> Kind:
     """A finite number of seconds, at least `low`."""
 
@@ -108,9 +123,10 @@ def size(low: int) -> Kind:
 
     def read(value: Any) -> int:
         match = re.fullmatch(r"(\d+)\s*([a-z]*)", str(value).strip(), re.IGNORECASE)
-        if isinstance(value, bool) or not match or match[2].upper() not in _UNITS or int(match[1]) < low:
+        factor = _UNITS.get(match[2].upper()) if match and not isinstance(value, bool) else None
+        if match is None or factor is None or int(match[1]) * factor < low:
             raise ValueError(f"a number of bytes of at least {low}, such as 1048576, 64MiB or 500MB")
-        return int(match[1]) * _UNITS[match[2].upper()]
+        return int(match[1]) * factor
 
     return Kind("size", read)
 

@@ -91,6 +91,7 @@ def engine_settings(
         max_batch=config.max_batch,
         max_queue=config.max_queue,
         prefill_chunk=config.prefill_chunk,
+        kv_bits=config.kv_bits,
         prefix_cache_bytes=config.prefix_cache_bytes,
         cache_dir=config.cache_dir,
         cache_dir_bytes=config.cache_dir_bytes,

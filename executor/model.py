@@ -24,6 +24,7 @@ from .settings import EngineSettings, MergedAdapter, ModelFacts
 
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length", "n_ctx")
 UNSTATED_CONTEXT = 32_768
+USUAL_CHUNK = 256  # ids: what a CPU reads in the time that a chunk may take, seldom more
 MEMORY_SHARE = 0.9  # of the device's memory, unless a limit is set
 
 
@@ -149,7 +150,7 @@ def _facts(network: nn.Module, config: dict[str, Any], settings: EngineSettings,
 def _scratch_bytes(config: dict[str, Any], settings: EngineSettings) -> int:
     """Attention scores of one prefill chunk, an id of context: only the CPU backend writes them out, in float32."""
     heads = config.get("num_attention_heads") or (config.get("text_config") or {}).get("num_attention_heads") or 0
-    return int(heads) * settings.prefill_chunk * 4 if device.on_cpu() else 0
+    return int(heads) * min(settings.prefill_chunk, USUAL_CHUNK) * 4 if device.on_cpu() else 0
 
 
 def _context_length(config: dict[str, Any]) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .bench_child import ChildFault
+from .bench_foreign import measure_foreign
 from .bench_plot import write_plot
 from .bench_report import print_tables, write_json
 from .bench_run import SCENARIOS, Wish, carry_out
@@ -44,6 +45,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add(
         "--soak", action="store_true", help="instead: many mixed requests, many of them broken off; does memory settle?"
     )
+    add(
+        "--foreign",
+        action="store_true",
+        help="instead: twenty conversations; are there words of foreign scripts in them?",
+    )
     add("--requests", type=_count, default=2000, metavar="N", help="how many requests --soak sends (default: 2000)")
 
 
@@ -57,6 +63,8 @@ def _count(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """0: measured (or --soak settled); 1: --soak did not settle; otherwise the exit code of what went wrong."""
     try:
+        if args.foreign:
+            return measure_foreign(_folder(args) or resolve("demo"), tuple(args.server_arg), args.json)
         if args.soak:
             return soak(_folder(args), args.requests, args.server_arg, args.json)
         return _bench(args)
