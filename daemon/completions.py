@@ -17,7 +17,7 @@ from .job import Job
 from .log_request import RECORD
 from .served import Served
 from .sse import DONE, EventStream
-from .state import DAEMON, Daemon
+from .state import DAEMON, DEADLINE, Daemon
 from .whole import whole_answer
 
 
@@ -34,6 +34,7 @@ async def _answer(request: web.Request, open_door: Callable[[bytes, Served], Job
     served, engine = daemon.admit()
     daemon.answering += 1
     try:
+        deadline = daemon.deadline(request.headers.get(DEADLINE))
         raw = await read_body(request, daemon.config.max_body_bytes, daemon.pool)
         record = request[RECORD]
         if daemon.config.log_prompts:
@@ -41,7 +42,7 @@ async def _answer(request: web.Request, open_door: Callable[[bytes, Served], Job
         job = await asyncio.get_running_loop().run_in_executor(daemon.pool, open_door, raw, served)
         del raw
         record.queue(job)
-        async with Generation(job, engine, served.tokenizer, daemon.deadline(), record.tick) as generation:
+        async with Generation(job, engine, served.tokenizer, deadline, record.tick) as generation:
             record.run(generation)
             reply = _stream if job.wishes.stream else _whole
             return await reply(request, daemon, served, generation)

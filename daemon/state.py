@@ -1,5 +1,6 @@
 """What all handlers share: the configuration, the executor, the model once it is loaded, and whether we are leaving."""
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from aiohttp import web
 from ..executor.engine import Engine
 from ..executor.health import Health
 from .config import Config
-from .errors import Unavailable
+from .errors import BadRequest, Unavailable
 from .keys import Keys, read_admin_keys
 from .metrics import Metrics
 from .served import Served
@@ -69,9 +70,18 @@ class Daemon:
         """The executor's own word, or that there is none yet."""
         return NO_EXECUTOR if self.engine is None else self.engine.health()
 
-    def deadline(self) -> float | None:
-        timeout = self.config.request_timeout
-        return None if timeout is None else time.monotonic() + timeout
+    def deadline(self, wanted_ms: str | None) -> float | None:
+        """When a request must be done (`time.monotonic`): the server's bound, or an earlier one of the client's own.
+
+        wanted_ms: the value of `x-soloist-deadline-ms`. Raises BadRequest.
+        """
+        bounds = [] if self.config.request_timeout is None else [self.config.request_timeout]
+        if wanted_ms is not None:
+            if not re.fullmatch("[1-9][0-9]{0,11}", wanted_ms):
+                raise BadRequest(f"{DEADLINE!r} must be a whole number of milliseconds, at least 1.", param=DEADLINE)
+            bounds.append(int(wanted_ms) / 1000)
+        return time.monotonic() + min(bounds) if bounds else None
 
 
+DEADLINE = "x-soloist-deadline-ms"
 DAEMON = web.AppKey("daemon", Daemon)

@@ -131,6 +131,18 @@ def test_an_error_after_comments_is_an_event_too(folders: Any, monkeypatch: pyte
         assert [chunk["error"]["code"] for chunk in events.chunks] == ["deadline_exceeded"] and not events.done
 
 
+def test_a_client_may_set_a_deadline_of_its_own(folders: Any) -> None:
+    with serving(folders / "loop", max_context=200_000) as server:
+        body = {"messages": HI, "max_tokens": 100_000}
+        late = server.request("POST", CHAT, body, x_soloist_deadline_ms="200")
+        assert (late.status, late.json["error"]["code"]) == (503, "deadline_exceeded")
+        in_time = server.request("POST", CHAT, body | {"max_tokens": 2}, x_soloist_deadline_ms="60000")
+        assert in_time.status == 200
+        for wrong in ("0", "-1", "soon", "1.5", "9" * 30):
+            reply = server.request("POST", CHAT, body | {"max_tokens": 2}, x_soloist_deadline_ms=wrong)
+            assert (reply.status, reply.json["error"]["param"]) == (400, "x-soloist-deadline-ms"), wrong
+
+
 def test_comments_come_no_later_than_a_second_after_the_request() -> None:
     assert sse.FIRST_COMMENT_AFTER <= 1
 
