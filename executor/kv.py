@@ -78,8 +78,36 @@ def _adopted(layer: KVCache) -> BatchKVCache:
 
 
 def extend(batch: Layers, joining: Layers) -> None:
+    """Add the joining rows behind the batch's own."""
     for ours, theirs in zip(batch, joining, strict=True):
-        ours.extend(theirs)
+        if type(ours) is BatchKVCache and not ours.empty() and not theirs.empty():
+            _extend_plain(ours, theirs)
+        else:
+            ours.extend(theirs)
+
+
+def _extend_plain(ours: BatchKVCache, theirs: BatchKVCache) -> None:
+    """As mlx-lm's own, but each row is written once: padding both sides and joining them writes a long row thrice."""
+    length = max(ours.size(), theirs.size())
+    room = (length // BatchKVCache.step + 1) * BatchKVCache.step
+    pads = [length - cache.size() for cache in (ours, theirs)]
+    joined = [_side_by_side(a, b, ours.size(), theirs.size(), length, room) for a, b in _pairs(ours, theirs)]
+    offset = mx.concatenate([ours.offset, theirs.offset])
+    padding = mx.concatenate([ours.left_padding + pads[0], theirs.left_padding + pads[1]])
+    ours.state = joined[0], joined[1], offset, padding, length
+
+
+def _pairs(ours: BatchKVCache, theirs: BatchKVCache) -> list[tuple[mx.array, mx.array]]:
+    return [(ours.keys, theirs.keys), (ours.values, theirs.values)]
+
+
+def _side_by_side(a: mx.array, b: mx.array, used_a: int, used_b: int, length: int, room: int) -> mx.array:
+    """[B, H, n, D] and [C, H, m, D] -> [B + C, H, room, D], both right-aligned at `length`."""
+    rows, heads, _, width = a.shape
+    both = mx.zeros((rows + b.shape[0], heads, room, width), a.dtype)
+    both[:rows, :, length - used_a : length] = a[:, :, :used_a]
+    both[rows:, :, length - used_b : length] = b[:, :, :used_b]
+    return both
 
 
 def keep(batch: Layers, indices: Sequence[int]) -> None:
