@@ -4,7 +4,6 @@ A field in this table is refused by name unless its value asks for nothing; null
 table nor the schemas has never been heard of: it is let through, counted, and named in `x-soloist-ignored`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -97,9 +96,6 @@ COMPLETION: dict[str, Harmless] = BOTH | {
     "tools": _only([]),
 }
 
-never_heard_of: Counter[str] = Counter()
-MOST_NAMES = 256  # so that a client that invents names cannot fill the counter
-
 
 def screen(body: dict[str, Any], supported: frozenset[str], table: Mapping[str, Harmless]) -> tuple[str, ...]:
     """Refuse what is known and not supported. Returns the names of fields that we have never heard of."""
@@ -111,9 +107,6 @@ def screen(body: dict[str, Any], supported: frozenset[str], table: Mapping[str, 
             unheard.append(name)
         elif not table[name](value):
             raise BadRequest(_refusal(name), param=name, code="unsupported_parameter")
-    for name in unheard:
-        if name in never_heard_of or len(never_heard_of) < MOST_NAMES:
-            never_heard_of[name] += 1
     return tuple(unheard)
 
 
