@@ -13,7 +13,7 @@ from .bench_plot import write_plot
 from .bench_report import print_tables, write_json
 from .bench_run import SCENARIOS, Wish, carry_out
 from .bench_servers import ServerFault
-from .bench_sizes import FULL, QUICK
+from .bench_sizes import FULL, LEVELS, QUICK
 from .bench_soak import soak
 from .bench_stats import Figures
 from .model_errors import ModelError
@@ -38,6 +38,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="one of " + ", ".join(NAMES) + " (repeatable)")  # fmt: skip
     add("--quick", action="store_true", help="short measurements, one round: about a minute with the demo model")
     add("--rounds", type=_count, metavar="N", help="how often each server is measured, in turn (default: 3)")
+    add("--levels", type=_levels, metavar="N,N", help="numbers of concurrent streams, out of 1,2,4,8,16 (default: all)")
     add("--seed", type=int, help="of the prompts; the same seed sends the same load (default: from the clock)")
     add("--server-arg", action="append", default=[], metavar="ARG", help="further argument for our daemon (repeatable)")
     add("--json", type=Path, metavar="FILE", help="write raw samples, medians and ratios")
@@ -58,6 +59,13 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
+
+
+def _levels(text: str) -> tuple[int, ...]:
+    chosen = tuple(sorted(int(part) for part in text.split(",")))
+    if not set(chosen) <= set(LEVELS):
+        raise argparse.ArgumentTypeError(f"must be out of {', '.join(map(str, LEVELS))}")
+    return chosen
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,6 +91,8 @@ def _bench(args: argparse.Namespace) -> int:
     sizes = QUICK if args.quick else FULL
     if args.rounds:
         sizes = replace(sizes, rounds=args.rounds)
+    if args.levels:
+        sizes = replace(sizes, levels=args.levels, seeded_levels=args.levels)
     wish = Wish(
         sizes=sizes,
         seed=time.time_ns() % 1_000_000_007 if args.seed is None else args.seed,

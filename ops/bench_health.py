@@ -2,7 +2,8 @@
 
 from .bench_course import Course, Figures, NotMeasured, Scenario
 from .bench_plan import Cue
-from .bench_servers import Server, rss_bytes
+from .bench_process import rss_bytes
+from .bench_servers import Server
 from .bench_stats import quantile
 
 STREAMS = 7  # and one prompt that joins them

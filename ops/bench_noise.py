@@ -6,7 +6,7 @@ Reads Linux's /proc (proc(5)); elsewhere it has nothing to say.
 import os
 from collections.abc import Callable, Iterable
 
-from .bench_servers import cpu_seconds
+from .bench_process import cpu_seconds
 
 Pids = Callable[[], Iterable[int]]
 MACHINE = "machine"

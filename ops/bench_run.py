@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..executor.blas import load_blas
 from . import bench_front, bench_health, bench_joins, bench_throughput, bench_waits
 from .bench_bare import Ask, Told
 from .bench_child import Child, ChildFault
@@ -157,8 +158,9 @@ def _pids(course: Course, servers: Sequence[Server]) -> list[int]:
 def _measure(scenario: Scenario, course: Course, servers: Sequence[Server], run: Run, noise: Noise) -> None:
     """Round by round; a server that could not be measured once is not asked again."""
     measured = servers[:1] if scenario.subject_only else servers
+    judged = not scenario.own_processes and all(server.pid is not None for server in servers)
     for round in range(course.sizes.rounds):
-        before = noise.read(time.monotonic())
+        before, known = noise.read(time.monotonic()), len(run.samples)
         if scenario.bare is not None and course.bare is not None:
             run.samples += _samples(scenario, BARE, round, scenario.bare(course, round))
         for server in measured:
@@ -170,7 +172,7 @@ def _measure(scenario: Scenario, course: Course, servers: Sequence[Server], run:
             except NotMeasured as reason:
                 run.not_measured[key] = str(reason)
         foreign = noise.between(before, noise.read(time.monotonic()))
-        if foreign is not None and not scenario.own_processes and all(server.pid for server in servers):
+        if foreign is not None and judged and len(run.samples) > known:
             run.samples.append(Sample(scenario.name, MACHINE, METRIC, round, foreign))
 
 
@@ -182,6 +184,7 @@ def _describe(run: Run, course: Course, servers: Sequence[Server]) -> None:
     """Device from the bare loop, else from our daemon's own word; processes by name."""
     health = run.servers[servers[0].name].get("health") or {}
     run.device = run.device or health.get("device")
+    run.blas = run.blas or load_blas().name
     run.servers["load generator"] = {"pid": course.loader.pid}
     if course.bare is not None:
         run.servers[BARE] = {"pid": course.bare.pid, "device": run.device, "blas": run.blas}

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ..daemon.config import SETTINGS
 from .bench_child import PACKAGE
 
 START_WITHIN_S = 300.0
@@ -176,29 +176,7 @@ def attached(spec: str, key: str | None, model: str | None) -> Server:
 
 def takes(flag: str) -> bool:
     """Whether our daemon knows a flag."""
-    asked = subprocess.run([sys.executable, "-m", PACKAGE, "serve", "--help"], capture_output=True, check=False)
-    return flag.encode() in asked.stdout
-
-
-def rss_bytes(pid: int) -> tuple[int, int | None]:
-    """Resident memory of a process now and at its peak (None where the system does not say)."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
-            fields = dict(line.split(":", 1) for line in status)
-        return int(fields["VmRSS"].split()[0]) * 1024, int(fields["VmHWM"].split()[0]) * 1024
-    except FileNotFoundError:
-        shown = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=True)
-        return int(shown.stdout) * 1024, None
-
-
-def cpu_seconds(pid: int) -> float | None:
-    """Processor time that a process has used, user and system (proc(5)); None where the system does not say."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return any(setting.flag == flag for setting in SETTINGS)
 
 
 def versions() -> dict[str, str]:

@@ -7,20 +7,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from .bench_child import Child
-from .bench_plan import CHAT, COMPLETIONS, Cue, Load, Report, Shot
-from .bench_prompts import WORDS
-from .bench_servers import Server, ServerFault, cpu_seconds, rss_bytes, soloist, takes, versions
+from .bench_plan import Load, Report
+from .bench_process import cpu_seconds, rss_bytes
+from .bench_servers import Server, ServerFault, soloist, takes, versions
+from .bench_soak_load import mixed
 from .bench_tiny import tiny_model
 
 MIB = 1024**2
 BATCH = 100  # requests between two readings
-AT_ONCE = 12
-BROKEN_OFF = 0.4  # are told to be; about three of ten are still running by then
 SMALL_CACHE = "8MiB"
 GROWTH_MIB = 1.0  # a hundred requests, over the last half: the most that counts as settled
 IDLE_CPU = 0.02  # of one core
@@ -109,41 +107,6 @@ def _soak(server: Server, loader: Child, requests: int, idle_s: float) -> Verdic
         left_running=(server.document()["health"] or {}).get("running"),
         seconds=time.monotonic() - began,
     )
-
-
-def mixed(dice: random.Random, count: int) -> tuple[Shot, ...]:
-    """Requests of all kinds, twelve at a time; many are broken off, while queued, in their prefill or later."""
-    shots = []
-    for place in range(count):
-        body, path = _body(dice)
-        after = Cue(place - AT_ONCE) if place >= AT_ONCE else None
-        leave = None
-        if dice.random() < BROKEN_OFF:
-            leave = Cue(place, dice.choice((0, 0, 1, 4)), dice.choice((0.0, 0.005, 0.02)))
-        shots.append(Shot(body, path, after, leave))
-    return tuple(shots)
-
-
-def _body(dice: random.Random) -> tuple[dict[str, Any], str]:
-    length = dice.choice((4, 20, 60, 150))
-    shared = "the same beginning of many prompts, " * dice.choice((0, 0, 4, 12))
-    text = shared + " ".join(dice.choices(WORDS, k=length))
-    body: dict[str, Any] = {"max_tokens": dice.choice((1, 8, 24, 48)), "stream": dice.random() < 0.7}
-    body |= dice.choice(
-        (
-            {},
-            {"temperature": 0},
-            {"seed": dice.randrange(1 << 32), "top_p": 0.9},
-            {"top_k": 40, "min_p": 0.02},
-            {"repetition_penalty": 1.1, "presence_penalty": 0.3},
-            {"stop": ["the", "zz"]},
-        )
-    )
-    if dice.random() < 0.15:
-        body["n"] = 2
-    if dice.random() < 0.5:
-        return body | {"messages": [{"role": "user", "content": text}]}, CHAT
-    return body | {"prompt": text}, COMPLETIONS
 
 
 def _read(server: Server, requests: int) -> Reading:

@@ -102,6 +102,8 @@ def measure_mixed(course: Course, server: Server, round: int) -> Figures:
 
 
 def bare_throughput(course: Course, round: int) -> Figures:
+    if BARE_ROWS not in course.sizes.levels:
+        return
     prompts = course.prompts(f"bare {round}")
     texts = [prompts.text(course.sizes.short) for _ in range(BARE_ROWS)]
     yield "steady8_tok_s", course.run_bare(texts, course.sizes.stream_tokens).tokens_per_s

@@ -4,6 +4,7 @@ import pytest
 from soloist.ops.bench_course import BARE
 from soloist.ops.bench_events import Events, Seen
 from soloist.ops.bench_joins import split
+from soloist.ops.bench_noise import Noise
 from soloist.ops.bench_plan import Outcome
 from soloist.ops.bench_prompts import Gauge, Prompts, fit
 from soloist.ops.bench_ratios import Target, lines
@@ -123,6 +124,13 @@ def test_prompts_are_as_long_as_the_gauge_says_and_the_same_for_every_server() -
     assert Prompts(1, "a", gauge).text(220) == Prompts(1, "a", gauge).text(220)
     assert Prompts(1, "a", gauge).text(220)[:40] != Prompts(1, "b", gauge).text(220)[:40]
     assert Prompts(1, "a", Gauge()).continued("x y", 3).startswith("x y ")
+
+
+def test_noise_is_the_work_of_all_cores_less_our_own() -> None:
+    before = (10.0, 100.0, {1: 5.0})
+    after = (20.0, 112.0, {1: 9.0, 2: 3.0})  # process 2 was started in between
+    assert Noise.between(before, after) == pytest.approx(0.5)
+    assert Noise.between((10.0, None, {}), (20.0, None, {})) is None
 
 
 def test_growth_looks_at_the_last_half() -> None:

@@ -9,7 +9,8 @@ from soloist.ops.bench_bare import Ask, Told
 from soloist.ops.bench_child import Child, ChildFault
 from soloist.ops.bench_float32 import float32_copy
 from soloist.ops.bench_plan import Cue, Load, Report, Shot
-from soloist.ops.bench_soak import mixed, soak
+from soloist.ops.bench_soak import soak
+from soloist.ops.bench_soak_load import mixed
 from soloist.ops.bench_tiny import tiny_model
 from soloist.tokenizer.tokenizer import Tokenizer
 from tiny_models import scripted
