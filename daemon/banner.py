@@ -61,8 +61,9 @@ def _adapter_rows(served: Served) -> list[tuple[str, str]]:
     """What changes the model's answers, and at which strength."""
     rows = []
     if merged := served.facts.merged:
-        figures = f"median strength {merged.median_strength:.4f}, worst {merged.worst_strength:.4f}"
-        rows.append(("merged", f"{merged.path}: {merged.summary}, {figures}"))
+        measured = (("median strength", merged.median_strength), ("worst", merged.worst_strength))
+        figures = [f"{name} {value:.4f}" for name, value in measured if value is not None]
+        rows.append(("merged", ", ".join([f"{merged.path}: {merged.summary}", *figures])))
     for name in served.adapters.names():
         facts = served.adapters.card(name, served.name)["adapter"]
         rows.append(("adapter", f"{name} (rank {facts['rank']}, scale {facts['scale']}): {facts['summary']}"))

@@ -67,7 +67,8 @@ def _known_type(path: Path, config: dict[str, Any]) -> str:
     if "model_file" in config:
         return model_type
     names = {model_type, _remapped().get(model_type, model_type)}
-    folder = _mlx_lm() / "models" if _mlx_lm() else None
+    library = _mlx_lm()
+    folder = library / "models" if library else None
     if folder and not any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in names):
         raise ModelUnsupported(f"{path}: model type {model_type!r} is not supported by the installed mlx-lm")
     return model_type

@@ -93,7 +93,7 @@ class Writer:
             at = end
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)  # the data starts aligned
-        self.plan, self.waiting = plan, list(reversed(plan))
+        self.plan, self.waiting = plan, list(plan)[::-1]
         self.digest, self.size = hashlib.sha256(), 0
         self.handle = path.open("wb")
         self._write(struct.pack("<Q", len(text)) + text)
