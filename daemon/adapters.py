@@ -5,6 +5,7 @@
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from ..executor.engine import Engine
 from ..executor.errors import AdapterRefused
 from .errors import BadRequest, Conflict, NotFound, Unavailable
+
+log = logging.getLogger(__name__)
 
 
 class Adapters:
@@ -96,6 +99,7 @@ class Adapters:
                 self._check_executor()
                 raise BadRequest(str(refused), param="path", code="adapter_refused") from None
             self._created[name] = int(time.time())
+            log.info("adapter %s is loaded from %s: %s", name, folder, self._engine.adapters[name].summary)
 
     async def _unload(self, name: str) -> None:
         async with self._one_at_a_time:
@@ -105,6 +109,7 @@ class Adapters:
                 self._check_executor()
                 raise unknown(name) from None
             self._created.pop(name, None)
+            log.info("adapter %s is unloaded", name)
 
     def _check_executor(self) -> None:
         """A refusal of the executor that is gone says nothing about the adapter."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from .closing import Closing
+from .grammar import GrammarError
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -29,6 +30,12 @@ class Guide:
         self._beginning = llguidance.LLMatcher(vocabulary, grammar)
         self._width = -(-vocabulary.vocab_size // 32)
         self._closing = None if limit is None else Closing(vocabulary, limit, tuple(leave))
+
+    @property
+    def possible(self) -> bool:
+        """Whether any answer can begin: a schema that is nothing but itself, or too large, shows here."""
+        trial = self._beginning.deep_copy()
+        return any(trial.compute_bitmask()) and not trial.is_error()
 
     def matcher(self) -> "Matcher":
         return Matcher(self._beginning.deep_copy(), self._width, self._closing)
@@ -94,4 +101,7 @@ def guide(tokenizer: "Tokenizer", size: int, limit: int, **demands: Any) -> Guid
     if grammar is None:
         return None
     may_call = must_call or demands.get("tools")
-    return Guide(vocabulary, grammar, None if may_call else limit, tokenizer.reasoning_end(size))
+    held = Guide(vocabulary, grammar, None if may_call else limit, tokenizer.reasoning_end(size))
+    if not held.possible:
+        raise GrammarError("the schema allows no answer, or is too large", "tools" if must_call else "response_format")
+    return held

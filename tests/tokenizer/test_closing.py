@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from soloist.tokenizer.grammar import GrammarError
 from soloist.tokenizer.matcher import Guide, Matcher, guide
 from soloist.tokenizer.tokenizer import Tokenizer
 
@@ -96,6 +97,21 @@ def test_free_answers_have_no_guide(chatml: Tokenizer, demands: dict[str, Any]) 
     assert guide(chatml, SIZE, 10, **demands) is None
 
 
+@pytest.fixture(scope="module")
+def plain(byte_folder: Callable[..., Path]) -> Tokenizer:
+    """Of a model that does not reason."""
+    folder = byte_folder()
+    stored = json.loads((folder / "tokenizer.json").read_text())
+    stored["added_tokens"] = [token for token in stored["added_tokens"] if token["special"]]
+    (folder / "tokenizer.json").write_text(json.dumps(stored))
+    return Tokenizer.load(folder)
+
+
+def test_a_schema_that_no_answer_can_begin_is_refused_at_once(plain: Tokenizer) -> None:
+    with pytest.raises(GrammarError, match="no answer"):
+        guide(plain, SIZE, 10, response_format=format_of({"$ref": "#"}))
+
+
 def test_calls_are_never_closed_in_a_hurry(chatml: Tokenizer) -> None:
     tools = [{"function": {"name": "f"}}]
     for demands in ({"tool_choice": "required"}, {"response_format": FORMATS["anything"]}):
@@ -103,12 +119,8 @@ def test_calls_are_never_closed_in_a_hurry(chatml: Tokenizer) -> None:
         assert held is not None and held._closing is None
 
 
-def test_a_model_that_knows_no_reasoning_marks_may_not_begin_with_them(byte_folder: Callable[..., Path]) -> None:
-    folder = byte_folder()
-    stored = json.loads((folder / "tokenizer.json").read_text())
-    stored["added_tokens"] = [token for token in stored["added_tokens"] if token["special"]]
-    (folder / "tokenizer.json").write_text(json.dumps(stored))
-    held = guide(Tokenizer.load(folder), SIZE, 100, response_format=FORMATS["anything"])
+def test_a_model_that_knows_no_reasoning_marks_may_not_begin_with_them(plain: Tokenizer) -> None:
+    held = guide(plain, SIZE, 100, response_format=FORMATS["anything"])
     assert held is not None
     words = held.matcher().mask()
     assert [bool(words[ord(sign) // 32] >> (ord(sign) % 32) & 1) for sign in "{<"] == [True, False]
