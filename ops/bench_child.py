@@ -78,5 +78,8 @@ def answer_lines(handle: Callable[[Any], Any], kind: Any) -> None:
             answer = handle(msgspec.json.decode(line, type=kind))
         except Exception as error:
             answer = {"fault": f"{type(error).__name__}: {error}"}
-        answers.write(msgspec.json.encode(answer) + b"\n")
-        answers.flush()
+        try:
+            answers.write(msgspec.json.encode(answer) + b"\n")
+            answers.flush()
+        except BrokenPipeError:  # whoever asked has gone
+            os._exit(1)

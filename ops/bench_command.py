@@ -1,11 +1,13 @@
 """`soloist bench`: how fast is this server, against the bare loop and against other servers, on this machine?"""
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from .bench_child import ChildFault
 from .bench_foreign import measure_foreign
@@ -70,6 +72,7 @@ def _levels(text: str) -> tuple[int, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """0: measured (or --soak settled); 1: --soak did not settle; otherwise the exit code of what went wrong."""
+    signal.signal(signal.SIGTERM, _leave)  # so that what was started here is ended
     try:
         if args.foreign:
             return measure_foreign(_folder(args) or resolve("demo"), tuple(args.server_arg), args.json)
@@ -85,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("soloist: interrupted", file=sys.stderr)
         return 130
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _bench(args: argparse.Namespace) -> int:

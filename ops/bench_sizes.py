@@ -36,10 +36,10 @@ class Sizes:
 FULL = Sizes()
 QUICK = Sizes(
     rounds=1,
-    levels=(1, 4, 8),
+    levels=(1, 8),
     seeded_levels=(8,),
-    decode_tokens=24,
-    stream_tokens=12,
+    decode_tokens=16,
+    stream_tokens=20,
     prefix=200,
     settle=8,
     join_prompt=200,
