@@ -33,7 +33,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def _help(setting: Setting) -> str:
     if setting.default in (None, (), False):
-        return setting.help
+        return setting.help.replace("%", "%%")
     shown = ", ".join(setting.default) if setting.kind.many else setting.default
     if setting.kind.name == "size":
         shown = spell_size(setting.default)

@@ -14,8 +14,8 @@ from .model_errors import CacheNotWritable
 
 
 def cache_dir() -> Path:
-    """`SOLOIST_CACHE_DIR` if set, else the platform's cache folder for us. It need not exist yet."""
-    chosen = os.environ.get("SOLOIST_CACHE_DIR")
+    """`SOLOIST_MODELS_DIR` if set, else the platform's cache folder for us. It need not exist yet."""
+    chosen = os.environ.get("SOLOIST_MODELS_DIR")
     return Path(chosen).expanduser().absolute() if chosen else Path(platformdirs.user_cache_dir("soloist"))
 
 
@@ -30,7 +30,7 @@ def ensured(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CacheNotWritable(
-            f"cannot write the cache folder {folder}: {error.strerror or error}; set SOLOIST_CACHE_DIR"
+            f"cannot write the cache folder {folder}: {error.strerror or error}; set SOLOIST_MODELS_DIR"
         ) from error
     return folder
 
@@ -42,7 +42,7 @@ def locked(name: str) -> Iterator[None]:
     try:
         handle = path.open("w")
     except OSError as error:
-        raise CacheNotWritable(f"cannot write {path}: {error.strerror}; set SOLOIST_CACHE_DIR") from error
+        raise CacheNotWritable(f"cannot write {path}: {error.strerror}; set SOLOIST_MODELS_DIR") from error
     with handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -60,7 +60,7 @@ def appearing(target: Path) -> Iterator[Path]:
     try:
         fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
     except OSError as error:
-        raise CacheNotWritable(f"cannot write {parent}: {error.strerror}; set SOLOIST_CACHE_DIR") from error
+        raise CacheNotWritable(f"cannot write {parent}: {error.strerror}; set SOLOIST_MODELS_DIR") from error
     try:
         yield fresh
         fresh.chmod(0o755)

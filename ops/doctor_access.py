@@ -38,7 +38,7 @@ def cache(config: Config) -> Finding:
 
 
 def _named(folder: Path) -> str:
-    return "SOLOIST_CACHE_DIR" if folder == cache_dir() else "--cache-dir"
+    return "SOLOIST_MODELS_DIR" if folder == cache_dir() else "--cache-dir"
 
 
 def keys(config: Config) -> Finding:

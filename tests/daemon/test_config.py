@@ -93,3 +93,11 @@ def test_a_bad_secret_is_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         read(SOLOIST_API_KEY="sk-secret,,")
     assert "sk-secret" not in str(caught.value)
+
+
+def test_help_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    from soloist.__main__ import main
+
+    with pytest.raises(SystemExit) as end:
+        main(["serve", "--help"])
+    assert end.value.code == 0 and "90 %" in capsys.readouterr().out

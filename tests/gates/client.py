@@ -10,10 +10,12 @@ import numpy as np
 import orjson
 import tiny_models
 from soloist.daemon import door
-from soloist.daemon.served import Served
-from soloist.daemon.validate import Limits
+from soloist.daemon.adapters import Adapters
+from soloist.daemon.config import Config
+from soloist.daemon.served import Served, make_served
+from soloist.executor.engine import Engine
 from soloist.executor.request import Request
-from soloist.executor.settings import ModelFacts
+from soloist.executor.settings import EngineSettings, ModelFacts
 from soloist.sampler import params
 from soloist.tokenizer.tokenizer import Tokenizer
 
@@ -66,14 +68,7 @@ def _request(served: Served, body: dict[str, object]) -> Request:
 def _served(folder: Path) -> Served:
     tiny_models.scripted(folder, dist=tiny_models.ABCD)
     tokenizer = Tokenizer.load(folder)
-    vocabulary = tokenizer.vocab_size
-    return Served(
-        names=("tiny",),
-        tokenizer=tokenizer,
-        facts=ModelFacts(vocabulary, 4096, "llama", 0, "float32", quantized=False, batched=True),
-        limits=Limits(vocabulary=vocabulary, context=4096, choices=8, prompts=8),
-        defaults=replace(params.DEFAULTS),
-        sampling_defaults="openai",
-        created=0,
-        fingerprint="fp",
-    )
+    facts = ModelFacts(tokenizer.vocab_size, 4096, "llama", 0, "float32", quantized=False, batched=True)
+    adapters = Adapters(Engine(EngineSettings(folder)))
+    # The table is read at the moment of the call: a mutant has replaced it by then.
+    return replace(make_served(Config(), folder, tokenizer, facts, adapters), defaults=params.DEFAULTS)

@@ -17,7 +17,7 @@ from soloist.ops.progress import Progress, silent
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SOLOIST_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SOLOIST_MODELS_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

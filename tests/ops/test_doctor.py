@@ -32,7 +32,7 @@ NAMES = [
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOLOIST_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SOLOIST_MODELS_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
 
 
@@ -65,7 +65,7 @@ def test_each_thing_that_is_wrong_is_named_with_a_remedy(tmp_path: Path) -> None
         taken.listen()
         done = doctor(
             "--model", "/no/such", "--port", str(taken.getsockname()[1]), "--api-key-file", str(tmp_path / "none"),
-            "--json", SOLOIST_CACHE_DIR=str(tmp_path / "file" / "cache"),
+            "--json", SOLOIST_MODELS_DIR=str(tmp_path / "file" / "cache"),
         )  # fmt: skip
     document = json.loads(done.stdout)
     failed = {entry["name"]: entry["remedy"] for entry in document["findings"] if entry["verdict"] == "fail"}

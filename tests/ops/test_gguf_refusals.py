@@ -100,8 +100,13 @@ def test_an_unknown_tokenizer_model_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return tiny_gguf.write(tmp_path_factory.mktemp("whole") / "m.gguf", tiny_gguf.weights(), "Q4_0").read_bytes()
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_gguf.write(tmp_path_factory.mktemp("whole") / "m.gguf", tiny_gguf.weights(), "Q4_0")
+
+
+@pytest.fixture(scope="module")
+def whole(stored: Path) -> bytes:
+    return stored.read_bytes()
 
 
 @pytest.mark.parametrize("kept", [5, 20, 200, 3000, -4000, -1])
@@ -132,9 +137,10 @@ def test_a_count_that_cannot_be_true_is_refused_at_once(whole: bytes, tmp_path: 
 
 @settings(max_examples=300, deadline=None)
 @given(at=st.integers(4, 5500), byte=st.integers(0, 255))
-def test_a_changed_byte_of_the_header_never_raises_anything_but_our_errors(at: int, byte: int, whole: bytes) -> None:
+def test_a_changed_byte_of_the_header_never_raises_anything_but_our_errors(at: int, byte: int, stored: Path) -> None:
     import tempfile
 
+    whole = stored.read_bytes()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.gguf"
         path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])

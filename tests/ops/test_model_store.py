@@ -29,7 +29,7 @@ sys.exit(args.run(args))
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SOLOIST_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SOLOIST_MODELS_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     return tmp_path / "cache"
 
