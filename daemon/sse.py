@@ -71,5 +71,6 @@ class EventStream:
         await self.send(b"data: " + error.body() + b"\n\n")
 
     async def end(self) -> web.StreamResponse:
-        await self._response.write_eof()
+        with suppress(ConnectionError):  # a client may hang up as soon as it has read the last event
+            await self._response.write_eof()
         return self._response

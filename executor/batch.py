@@ -43,6 +43,7 @@ class Batch:
         self.on_leave = on_leave
         self.rows: list[Sequence] = []
         self.flight: Flight | None = None
+        self.untold: list[Event] = []
         self._landing: Flight | None = None
         self._layers: kv.Layers = []
         self._inputs: mx.array | None = None
@@ -57,17 +58,17 @@ class Batch:
         """Every row that the device may still be working on."""
         return [*self.rows, *(self.flight.rows if self.flight else ())]
 
-    def join(self, rows: Several[Sequence], layers: kv.Layers) -> None:
-        """Take prefilled rows that share one prompt. `layers`: its keys and values, copied for each row."""
+    def join(self, rows: Several[Sequence], layers: Several[kv.Layers]) -> None:
+        """Take prefilled rows, each with the caches of its prompt; choices that fork share one and the same."""
         self._shed()
         inputs = mx.array([row.ids[-1] for row in rows], mx.uint32)
         if not self.model.facts.batched:
             assert not self.rows and len(rows) == 1, "this model serves one row at a time"
-            self._layers = layers
+            self._layers = layers[0]
         elif self.rows:
-            kv.extend(self._layers, kv.merge([layers] * len(rows)))
+            kv.extend(self._layers, kv.merge(layers))
         else:
-            self._layers = kv.merge([layers] * len(rows))
+            self._layers = kv.merge(layers)
         self._inputs = inputs if self._inputs is None else mx.concatenate([self._inputs, inputs])
         if self._sampling is None:
             self._sampling = Rows(self.model.facts.vocab_size)
@@ -92,10 +93,16 @@ class Batch:
     def _step_in_order(self) -> list[Event]:
         """Read the last draw before launching the next."""
         self._landing, self.flight = self.flight, None
-        events = self._land()
-        events += check_grammars(self.rows)
+        # The rows have counted these tokens in: should the launch fail, they must still be handed out.
+        self.untold = self._land()
+        self.untold += check_grammars(self.rows)
         self._shed()
         self.flight = self._launch() if self.rows else None
+        return self.take_untold()
+
+    def take_untold(self) -> list[Event]:
+        """Events that a step had ready when it failed."""
+        events, self.untold = self.untold, []
         return events
 
     def _land(self) -> list[Event]:

@@ -110,6 +110,19 @@ def _side_by_side(a: mx.array, b: mx.array, used_a: int, used_b: int, length: in
     return both
 
 
+def pad_right(batch: Layers, counts: Sequence[int]) -> None:
+    """Announce that of the ids fed next only so many of each row are its own; the rest is padding at the end."""
+    longest = max(counts)
+    for layer in batch:
+        layer.prepare(lengths=list(counts), right_padding=[longest - count for count in counts])
+
+
+def close_gaps(batch: Layers) -> None:
+    """Move each row's padding from its end to its beginning, where a batch has it."""
+    for layer in batch:
+        layer.finalize()
+
+
 def keep(batch: Layers, indices: Sequence[int]) -> None:
     """Drop every row of the batch that is not among `indices`."""
     kept = mx.array(list(indices))

@@ -3,6 +3,7 @@
 Runs on the executor thread only.
 """
 
+from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -14,12 +15,16 @@ from .sequence import Sequence
 
 @dataclass(slots=True, eq=False)
 class Prefill:
-    """One prompt on its way into the batch, for one row or for the `n` choices that fork from it."""
+    """One prompt on its way into the batch, for one row or for the `n` choices that fork from it.
+
+    `apart`: it was in company when something failed, and is served by itself to find out whether it is to blame.
+    """
 
     ids: list[int]
     rows: list[Sequence]
     layers: kv.Layers | None = None
     done: int = 0
+    apart: bool = False
 
     @property
     def remaining(self) -> int:
@@ -44,3 +49,26 @@ class Prefill:
             mx.eval(kv.arrays(self.layers))
             self.done += fed
         return fed
+
+
+def advance_together(model: LoadedModel, group: Several[Prefill]) -> int:
+    """Feed all that is left of several short prompts in one forward. Returns how many ids were fed.
+
+    The prompts' own caches are replaced only at the end: after an exception they are what they were.
+    """
+    counts = [job.remaining for job in group]
+    longest = max(counts)
+    if longest == 0:
+        return 0
+    layers = kv.merge([job.layers for job in group if job.layers is not None])
+    kv.pad_right(layers, counts)
+    ids = [
+        job.ids[job.done : job.done + count] + [0] * (longest - count) for job, count in zip(group, counts, strict=True)
+    ]
+    model.forward(mx.array(ids), layers, [job.rows[0].slot for job in group])
+    kv.close_gaps(layers)
+    mx.eval(kv.arrays(layers))
+    for index, job in enumerate(group):
+        job.layers = kv.extract(layers, index)
+        job.done += counts[index]
+    return sum(counts)

@@ -35,7 +35,7 @@ def _step_alone(row: Sequence, batch: Batch, chunk: int, tick: Callable[[], None
     while prefill.remaining > 0:
         prefill.advance(batch.model, chunk)
         tick()
-    batch.join([row], layers)
+    batch.join([row], [layers])
     batch.step()
     batch.step()
     tick()

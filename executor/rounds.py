@@ -114,7 +114,7 @@ class Rounds:
             job.begin(self.model.new_layers(), 0)
             assert job.layers is not None
             trial = Batch(self.model)
-            trial.join(job.rows, job.layers)
+            trial.join(job.rows, [job.layers])
             self.news.outbox += [*trial.step(), *trial.step()]
         except Exception as error:
             self.news.note(error)
@@ -149,6 +149,7 @@ class Rounds:
 
     def _recover(self, broken: Batch) -> None:
         """The step's caches are lost. Find the row that broke it by trying each alone; the others go on."""
+        self.news.outbox += broken.take_untold()
         suspects = broken.abandon()
         mx.clear_cache()
         innocent, guilty = put_rows_on_trial(suspects, partial(Batch, self.model), TRIAL_CHUNK, self.pulse.tick)

@@ -15,6 +15,7 @@ from soloist.executor import kv
 from soloist.executor.batch import Batch
 from soloist.executor.engine import Engine
 from soloist.executor.errors import Refused
+from soloist.executor.model import LoadedModel
 from soloist.executor.prefill import Prefill
 from soloist.executor.request import Request
 from soloist.executor.rounds import Rounds
@@ -45,21 +46,21 @@ async def serve(engine: Engine, requests: list[Request]) -> list[Answer]:
 
 
 def fail_in_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Prefill.advance
+    real = LoadedModel.forward
 
-    def advance(self: Prefill, network: Any, chunk: int) -> int:
-        if self.ids[0] == MARK:
+    def forward(self: LoadedModel, ids: Any, layers: Any, slots: Any) -> Any:
+        if ids.shape[1] > 1 and MARK in ids[:, 0].tolist():
             raise RuntimeError("injected into prefill")
-        return real(self, network, chunk)
+        return real(self, ids, layers, slots)
 
-    monkeypatch.setattr(Prefill, "advance", advance)
+    monkeypatch.setattr(LoadedModel, "forward", forward)
 
 
 def fail_in_join(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Batch.join
 
     def join(self: Batch, rows: Any, layers: Any) -> None:
-        if rows[0].ids[0] == MARK:
+        if any(row.ids[0] == MARK for row in rows):
             raise RuntimeError("injected into join")
         real(self, rows, layers)
 
@@ -72,7 +73,7 @@ def fail_in_extend(monkeypatch: pytest.MonkeyPatch) -> None:
     culprit_joins = threading.local()
 
     def join(self: Batch, rows: Any, layers: Any) -> None:
-        culprit_joins.value = rows[0].ids[0] == MARK
+        culprit_joins.value = any(row.ids[0] == MARK for row in rows)
         real_join(self, rows, layers)
 
     def extend(batch: Any, joining: Any) -> None:
@@ -134,7 +135,7 @@ async def test_only_the_culprit_fails(
     llama: Path, monkeypatch: pytest.MonkeyPatch, inject: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     requests = crowd()
-    async with running(llama, max_batch=8, prefill_chunk=16) as engine:
+    async with running(llama, max_batch=8, prefill_chunk=64, prefix_cache_bytes=0) as engine:
         faultless = await serve(engine, requests)
         inject(monkeypatch)
         faulty = await serve(engine, requests)
@@ -143,6 +144,34 @@ async def test_only_the_culprit_fails(
     assert [a.failure.kind for a in faulty if a.failure] == ["executor_failed"]
     assert faulty[4].failure
     assert [a.ids for i, a in enumerate(faulty) if i != 4] == [a.ids for i, a in enumerate(faultless) if i != 4]
+
+
+@pytest.mark.parametrize("seam", ["forward", "join"])
+async def test_prompts_that_fail_only_in_company_are_read_apart(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, seam: str
+) -> None:
+    forward, join, struck = LoadedModel.forward, Batch.join, []
+
+    def company_forward(self: LoadedModel, ids: Any, layers: Any, slots: Any) -> Any:
+        if ids.shape[0] > 1 and ids.shape[1] > 1:
+            struck.append(seam)
+            raise RuntimeError("injected into company")
+        return forward(self, ids, layers, slots)
+
+    def company_join(self: Batch, rows: Any, layers: Any) -> None:
+        if len(rows) > 1:
+            struck.append(seam)
+            raise RuntimeError("injected into company")
+        join(self, rows, layers)
+
+    async with running(llama, prefix_cache_bytes=0) as engine:
+        faultless = await serve(engine, crowd())
+        if seam == "forward":
+            monkeypatch.setattr(LoadedModel, "forward", company_forward)
+        else:
+            monkeypatch.setattr(Batch, "join", company_join)
+        assert [a.ids for a in await serve(engine, crowd())] == [a.ids for a in faultless]
+    assert struck, "short prompts that come together are read together"
 
 
 async def test_a_fault_without_a_culprit_fails_nobody(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
