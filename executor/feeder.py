@@ -41,12 +41,19 @@ class Feeder:
 
     def feed(self) -> Batch | None:
         """A round's worth of prompt ids. Returns a batch that a failed join may have left half extended."""
-        left = self.pace.chunk(alone=self._nobody_waits)
+        if through := [job for job in self.scheduler.prefills if job.through]:
+            return self._join(through[:1])
+        hurry = self._nobody_waits
+        left = self.pace.chunk(alone=hurry)
         while left > 0 and self.scheduler.prefills:
             jobs = self._short_ones(left) or [self.scheduler.next_prefill()]
-            left -= max(1, self._feed_together(jobs) if len(jobs) > 1 else self._feed(jobs[0], left))
-            through = [job for job in jobs if job.remaining <= 0 and not job.abandoned]
-            if through and (broken := self._join(through)):
+            fed = self._feed_together(jobs) if len(jobs) > 1 else self._feed(jobs[0], left)
+            left -= max(1, fed)
+            if not (through := [job for job in jobs if job.through]):
+                continue
+            if fed and not hurry:
+                return None  # a join copies every row: beside running ones it gets a round without a chunk
+            if broken := self._join(through):
                 return broken
         return None
 

@@ -38,6 +38,11 @@ class Prefill:
             row.cached_tokens = min(cached, len(row.request.ids) - 1)
 
     @property
+    def through(self) -> bool:
+        """Whether all that has to be fed has been fed, and somebody still wants it."""
+        return self.layers is not None and self.remaining <= 0 and not self.abandoned
+
+    @property
     def abandoned(self) -> bool:
         return all(row.ended for row in self.rows)
 
