@@ -72,13 +72,12 @@ def _find_model(reference: str) -> Path:
     """The folder of a model, fetched first if need be. Raises CannotServe. Runs in a worker thread."""
     from .daemon.start import CannotServe
     from .ops.model_errors import ModelError
-    from .ops.model_store import check_folder, resolve
+    from .ops.model_store import resolve
     from .ops.progress import shown
 
     try:
         with shown() as progress:
             folder = resolve(reference, progress=progress)
-        check_folder(folder)
     except ModelError as error:
         raise CannotServe(str(error), error.exit_code) from None
     return folder

@@ -3,7 +3,6 @@
 Runs on the executor thread only.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,11 +159,6 @@ def _context_length(config: dict[str, Any]) -> int:
             if isinstance(value, int) and value > 0:
                 return value
     return UNSTATED_CONTEXT
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    return config
 
 
 def _one_line(error: Exception, most: int = 300) -> str:
